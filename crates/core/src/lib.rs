@@ -1,0 +1,1 @@
+//! Coregent: see ARCHITECTURE.md for what this crate holds.
