@@ -1,0 +1,18 @@
+//! Annotation keys that we put on objects.
+
+/// On the Lease `<cluster>-primary`: the fence (failover.md F1), JSON with a format version.
+pub const FENCE: &str = "coregent.io/fence";
+/// On the Lease `<member>-member`: what the member's agent reports of itself, JSON.
+pub const MEMBER: &str = "coregent.io/member";
+/// On the Lease `<cluster>-bootstrap-<uid>`: the member that may create the first data folder (failover.md F14).
+pub const BOOTSTRAP: &str = "coregent.io/bootstrap";
+/// On the primary's Lease: a request of the controller to a member's agent.
+pub const REQUEST: &str = "coregent.io/request";
+/// On a DatabaseCluster: a switchover that a person asked for, `{"to": "orders-2"}`; removed once taken up.
+pub const SWITCHOVER: &str = "coregent.io/switchover";
+/// On a pod: the epoch at which it was last stamped (failover.md F4).
+pub const EPOCH: &str = "coregent.io/epoch";
+/// On a pod: microseconds since the epoch of the newest role Event that was accepted for it (rsm.md 4.3).
+pub const LAST_ROLE_VERSION: &str = "coregent.io/last-role-snapshot-version";
+/// On an Event: the count up to which it was handled, `count-<n>` (rsm.md 4.1).
+pub const ROLE_EVENT_HANDLED: &str = "coregent.io/role-event-handled";

@@ -1,0 +1,130 @@
+//! Pieces of OpenAPI schema that schemars cannot derive, and the last touch on a generated definition.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+};
+use schemars::{Schema, SchemaGenerator, json_schema};
+
+/// An object of which every field is kept as it was written.
+pub fn object(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
+}
+
+/// A list of objects of which every field is kept as it was written.
+pub fn objects(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+    })
+}
+
+/// A list of objects that are told apart by `name`, for example environment variables.
+pub fn named_objects(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "items": {
+            "type": "object",
+            "x-kubernetes-preserve-unknown-fields": true,
+            "required": ["name"],
+            "properties": {"name": {"type": "string"}},
+        },
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["name"],
+    })
+}
+
+/// Settings of an engine: a map of names to strings or whole numbers.
+pub fn settings(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "additionalProperties": {"x-kubernetes-int-or-string": true},
+    })
+}
+
+/// `meta/v1` LabelSelector.
+pub fn label_selector(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "properties": {
+            "matchLabels": {"type": "object", "additionalProperties": {"type": "string"}},
+            "matchExpressions": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "required": ["key", "operator"],
+                    "properties": {
+                        "key": {"type": "string"},
+                        "operator": {"type": "string"},
+                        "values": {"type": "array", "items": {"type": "string"}},
+                    },
+                },
+            },
+        },
+    })
+}
+
+/// A list of `meta/v1` Conditions, merged by type.
+pub fn conditions(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "items": {
+            "type": "object",
+            "required": ["lastTransitionTime", "message", "reason", "status", "type"],
+            "properties": {
+                "lastTransitionTime": {"type": "string", "format": "date-time"},
+                "message": {"type": "string"},
+                "observedGeneration": {"type": "integer", "format": "int64"},
+                "reason": {"type": "string"},
+                "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
+                "type": {"type": "string"},
+            },
+        },
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+    })
+}
+
+/// A moment, RFC 3339.
+pub fn time(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "format": "date-time"})
+}
+
+/// A Kubernetes quantity written as a string, for example `1Gi`.
+pub fn quantity(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "pattern": r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|Pi|Ei|k|M|G|T|P|E)?$",
+    })
+}
+
+/// A duration as Kubernetes and Go write it, for example `30s` or `1m30s`.
+pub fn duration(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "pattern": r"^([0-9]+(ms|s|m|h))+$"})
+}
+
+/// Removes what a derived definition has and ours do not want: `nullable` (an explicit `null` is a mistake that is
+/// worth an error, and no writer of ours sends one) and empty lists that the API server would drop anyway.
+#[must_use]
+pub fn finish(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+    for version in &mut crd.spec.versions {
+        if let Some(root) = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut()) {
+            refuse_null(root);
+        }
+    }
+    crd
+}
+
+fn refuse_null(schema: &mut JSONSchemaProps) {
+    schema.nullable = None;
+    for property in schema.properties.iter_mut().flat_map(|properties| properties.values_mut()) {
+        refuse_null(property);
+    }
+    match &mut schema.items {
+        Some(JSONSchemaPropsOrArray::Schema(item)) => refuse_null(item),
+        Some(JSONSchemaPropsOrArray::Schemas(items)) => items.iter_mut().for_each(refuse_null),
+        None => {}
+    }
+    if let Some(JSONSchemaPropsOrBool::Schema(value)) = &mut schema.additional_properties {
+        refuse_null(value);
+    }
+}
