@@ -103,6 +103,10 @@ pub struct SyncSet {
     pub k: u32,
     /// The members.
     pub members: BTreeSet<MemberName>,
+    /// Who is primary of that epoch: once stopped, its report alone satisfies this set (F7). Filled in by the member
+    /// that records the set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub primary: Option<MemberName>,
     /// A marker commit of this epoch was acknowledged under it (F7 «complete»).
     #[serde(default)]
     pub complete: bool,

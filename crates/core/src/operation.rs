@@ -49,6 +49,10 @@ pub enum Outcome {
     Undone,
     /// A person cleared it.
     Cleared,
+    /// It was never started: what was asked for cannot be done; see the message.
+    Refused,
+    /// Something more urgent took its place: a failover goes before everything (kubegres.md 4.6).
+    PreEmpted,
 }
 
 /// The operation in a status. Times are RFC 3339 texts, written by whoever starts the step.
@@ -73,6 +77,12 @@ pub struct BlockingOperation {
     /// The epoch that it was decided at.
     #[serde(default)]
     pub epoch: u64,
+    /// Why it was started, one CamelCase word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What a person should know about its end or its delay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
     /// How it ended; absent while it is active.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
