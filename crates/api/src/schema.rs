@@ -102,6 +102,31 @@ pub fn duration(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "pattern": r"^([0-9]+(ms|s|m|h))+$"})
 }
 
+/// An epoch of a Lease: a whole number that only grows.
+pub fn epoch(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "integer", "format": "int64", "minimum": 0})
+}
+
+/// `coregent_core::operation::BlockingOperation`. Its ids are not an enum here, so that a status which a newer version
+/// wrote can still be read by people.
+pub fn blocking_operation(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "required": ["operationId", "stepId", "id", "startedAt", "deadline", "attempt"],
+        "properties": {
+            "operationId": {"type": "string", "description": "CamelCase id of the operation."},
+            "stepId": {"type": "string", "description": "CamelCase id of the step within it."},
+            "id": {"type": "string", "description": "Names this very start; clearing needs it."},
+            "startedAt": {"type": "string", "description": "When the step was started."},
+            "deadline": {"type": "string", "description": "When it counts as timed out."},
+            "attempt": {"type": "integer", "format": "int64", "minimum": 0, "description": "1 for the first try."},
+            "subject": {"type": "string", "description": "The member that it is about."},
+            "epoch": {"type": "integer", "format": "int64", "minimum": 0, "description": "Epoch that it was decided at."},
+            "outcome": {"type": "string", "description": "How it ended; absent while it is active."},
+        },
+    })
+}
+
 /// Removes what a derived definition has and ours do not want: `nullable` (an explicit `null` is a mistake that is
 /// worth an error, and no writer of ours sends one) and empty lists that the API server would drop anyway.
 #[must_use]

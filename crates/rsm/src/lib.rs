@@ -1,1 +1,3 @@
-//! Coregent: see ARCHITECTURE.md for what this crate holds.
+//! `ReplicatedStateMachine`: members with roles, as a library and as a controller.
+
+pub mod failpoint;

@@ -10,9 +10,7 @@ pub use engine::{Engine, Mysql, Postgresql};
 pub use settings::{
     Failover, LocalObjectReference, Probe, Replication, ReplicationMode, Scheduler, Storage, Volume, WhenTooFew,
 };
-pub use status::{
-    BlockingOperation, DataLoss, DatabaseClusterStatus, LastFailover, Lossless, Member, Phase, PrimaryStatus,
-};
+pub use status::{DataLoss, DatabaseClusterStatus, LastFailover, Lossless, Member, Phase, PrimaryStatus};
 
 use std::collections::BTreeMap;
 

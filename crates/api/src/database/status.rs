@@ -1,5 +1,6 @@
 //! What the database controller reports (interface.md, "Status of a DatabaseCluster").
 
+use coregent_core::operation::BlockingOperation;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::KubeSchema;
 use schemars::JsonSchema;
@@ -56,10 +57,12 @@ pub struct DatabaseClusterStatus {
 
     /// The step that is being carried out and excludes others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::blocking_operation")]
     pub blocking_operation: Option<BlockingOperation>,
 
     /// The operation that ended last, with its outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::blocking_operation")]
     pub previous_blocking_operation: Option<BlockingOperation>,
 
     /// The newest failover or switchover.
@@ -116,7 +119,8 @@ pub struct PrimaryStatus {
     pub current: Option<String>,
     /// Epoch of the Lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub epoch: Option<i64>,
+    #[schemars(schema_with = "crate::schema::epoch")]
+    pub epoch: Option<u64>,
     /// Since when `current` has been what it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::time")]
@@ -170,7 +174,8 @@ pub struct LastFailover {
     pub reason: Option<String>,
     /// Epoch that it began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub epoch: Option<i64>,
+    #[schemars(schema_with = "crate::schema::epoch")]
+    pub epoch: Option<u64>,
     /// When the loss was noticed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::time")]
@@ -213,37 +218,4 @@ pub enum Lossless {
     /// It cannot be told.
     #[default]
     Unknown,
-}
-
-/// A step that was started, excludes others, takes time and survives a crash (architecture.md, "Blocking operations").
-#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct BlockingOperation {
-    /// CamelCase id of the operation.
-    pub operation_id: String,
-    /// CamelCase id of the step within it.
-    pub step_id: String,
-    /// When the step was started.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::schema::time")]
-    pub started_at: Option<Time>,
-    /// When it counts as timed out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::schema::time")]
-    pub deadline: Option<Time>,
-    /// How often the step was started.
-    #[serde(default)]
-    pub attempt: i32,
-    /// What it is about, for example a member's name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub subject: Option<String>,
-    /// Epoch of the Lease that it was decided at.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub epoch: Option<i64>,
-    /// Whether it ran past its deadline.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub timed_out: bool,
-    /// How it ended, for example `Completed`; only on the previous operation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub outcome: Option<String>,
 }

@@ -31,7 +31,6 @@ fn nothing_that_is_unset_is_written_as_null() {
     database.status = Some(coregent_api::DatabaseClusterStatus {
         primary: Some(Default::default()),
         members: vec![Default::default()],
-        blocking_operation: Some(Default::default()),
         last_failover: Some(coregent_api::database::LastFailover {
             data_loss: Some(Default::default()),
             ..Default::default()
