@@ -42,6 +42,14 @@ pub struct Fence {
     /// PostgreSQL's system identifier of this cluster's data (F14).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_id: Option<String>,
+    /// Every member of the cluster. The controller adds a name before it creates the member and takes it out once
+    /// it is in no sync set; the holder admits only these, by a replication slot per member and epoch (F6).
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub members: BTreeSet<MemberName>,
+    /// The chain of the member that took the Lease last, its attempt in that epoch included. A follower copies it
+    /// before it streams, and follows only if its own chain is a prefix of it (F9).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub chain: Vec<Promotion>,
 }
 
 /// The one member that may take the Lease in this epoch.
@@ -163,6 +171,8 @@ impl Default for Fence {
             history: Vec::new(),
             release: None,
             system_id: None,
+            members: BTreeSet::new(),
+            chain: Vec::new(),
         }
     }
 }
