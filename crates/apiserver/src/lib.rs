@@ -1,1 +1,3 @@
 //! Coregent: see ARCHITECTURE.md for what this crate holds.
+
+pub mod patch;
