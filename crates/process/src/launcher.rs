@@ -1,0 +1,231 @@
+//! Starts shims from one thread that lives as long as the process, and attends to them.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::Serialize;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{oneshot, watch};
+
+use crate::container::Container;
+use crate::error::StartError;
+use crate::shim::CONTAINER_VERB;
+use crate::spec::{ContainerSpec, ExitStatus};
+use crate::support::needs_user_namespace;
+use crate::sys;
+use crate::wire::{self, ContainerOrder, ProcessOrder, Reply};
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The one spawning thread of this process. It never ends: a parent-death signal fires when the thread that forked
+/// ends (traps.md «Process death»), so threads of a runtime must not fork.
+static SPAWNER: Mutex<Option<Sender<Job>>> = Mutex::new(None);
+
+/// Starts containers. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Launcher {
+    self_exe: Arc<Path>,
+    pub(crate) user_namespace: bool,
+}
+
+impl Launcher {
+    /// A launcher that uses `self_exe`, a binary whose `main` calls [`crate::dispatch`] first.
+    ///
+    /// # Errors
+    /// If the binary is missing or the spawning thread cannot be made. Whether the system allows containers at all is
+    /// [`crate::check_support`]'s question.
+    pub fn new(self_exe: PathBuf) -> Result<Self, StartError> {
+        std::fs::metadata(&self_exe).map_err(StartError::launcher("program"))?;
+        spawner().map_err(StartError::launcher("thread"))?;
+        Ok(Launcher { self_exe: self_exe.into(), user_namespace: needs_user_namespace() })
+    }
+
+    /// Starts a container; returns when its program runs.
+    ///
+    /// The container goes on if the returned handle is dropped. It ends with this process or with the runtime that
+    /// this is called on.
+    ///
+    /// # Errors
+    /// If any step up to and including the exec of the program fails; then nothing is left of it.
+    pub async fn start(&self, spec: ContainerSpec) -> Result<Container, StartError> {
+        let stdin = match spec.stdin {
+            Some(stdin) => stdin,
+            None => null().map_err(StartError::launcher("/dev/null"))?,
+        };
+        let process =
+            ProcessOrder { argv: spec.argv, env: spec.env, working_dir: spec.working_dir, user: spec.user, tty: false };
+        let order = ContainerOrder {
+            hostname: spec.hostname,
+            mounts: spec.mounts,
+            process,
+            user_namespace: self.user_namespace,
+        };
+        let running = self.launch(CONTAINER_VERB, &order, vec![stdin, spec.stdout, spec.stderr]).await?;
+        tracing::debug!(container = %spec.id, pid = running.pid, "container started");
+        Ok(Container::new(spec.id, self.clone(), running, order.process))
+    }
+
+    /// Starts a shim, gives it the order, and returns when the program runs.
+    ///
+    /// A task of its own attends to it, so that nothing is lost if the caller stops waiting.
+    pub(crate) async fn launch<T: Serialize>(
+        &self,
+        verb: &'static str,
+        order: &T,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Running, StartError> {
+        let (ours, theirs) = wire::channel().map_err(StartError::launcher("socket"))?;
+        let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+        // Sent before the shim exists: the socket keeps it.
+        wire::send_order(ours.as_fd(), order, &borrowed).map_err(StartError::launcher("order"))?;
+        drop(descriptors);
+        rustix::io::ioctl_fionbio(&ours, true).map_err(|error| StartError::launcher("socket")(error.into()))?;
+        let control = sys::register(ours, Interest::READABLE).map_err(StartError::launcher("socket"))?;
+
+        let (started, answer) = oneshot::channel();
+        let shim = self.spawn(verb, theirs);
+        tokio::spawn(async move {
+            match shim.await {
+                Ok(child) => attend(control, child, started).await,
+                Err(error) => drop(started.send(Err(StartError::launcher("spawn")(error)))),
+            }
+        });
+        answer.await.map_err(|_| StartError::silent())?
+    }
+
+    /// Has the spawning thread start a shim with `control` as its standard input.
+    fn spawn(&self, verb: &'static str, control: OwnedFd) -> impl Future<Output = io::Result<Child>> + use<> {
+        let (done, spawned) = oneshot::channel();
+        let self_exe = self.self_exe.clone();
+        let job: Job = Box::new(move || {
+            let mut command = Command::new(&*self_exe);
+            command.arg(verb).env_clear().stdin(control).stdout(Stdio::null());
+            if let Err(Ok(mut orphan)) = done.send(command.spawn()) {
+                let _ = orphan.wait(); // nobody waits for it any more: its socket is closed, so it ends at once
+            }
+        });
+        let handed_over = spawner().and_then(|jobs| jobs.send(job).map_err(|_| io::Error::other("thread is gone")));
+        async move {
+            handed_over?;
+            spawned.await.map_err(|_| io::Error::other("spawning thread gave no answer"))?
+        }
+    }
+}
+
+/// A program that runs behind a shim.
+#[derive(Debug, Clone)]
+pub(crate) struct Running {
+    pub pid: u32,
+    pub pidfd: Arc<OwnedFd>,
+    status: watch::Receiver<Option<ExitStatus>>,
+}
+
+impl Running {
+    /// The end of the program, as the shim (or, if somebody killed the shim, the kernel) proves it.
+    pub(crate) async fn wait(&self) -> ExitStatus {
+        let mut status = self.status.clone();
+        let known = match status.wait_for(Option::is_some).await {
+            Ok(status) => *status,
+            Err(_) => None,
+        };
+        match known {
+            Some(status) => status,
+            // The runtime shuts down: what happened is unknown, and «ended» must never be a guess.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The end, if it has come.
+    pub(crate) fn try_wait(&self) -> Option<ExitStatus> {
+        *self.status.borrow()
+    }
+
+    /// Sends a signal; a program that is gone already is not an error.
+    pub(crate) fn signal(&self, signal: i32) {
+        if let Err(error) = sys::send_signal(self.pidfd.as_fd(), signal)
+            && error.raw_os_error() != Some(libc::ESRCH)
+        {
+            tracing::warn!(pid = self.pid, signal, %error, "cannot send signal");
+        }
+    }
+}
+
+/// Follows a shim from its first answer to its end.
+async fn attend(control: AsyncFd<OwnedFd>, shim: Child, started: oneshot::Sender<Result<Running, StartError>>) {
+    let first = receive(&control).await;
+    let (pid, pidfd) = match first {
+        Ok(Some((Reply::Started { pid }, mut descriptors))) if descriptors.len() == 1 => (pid, descriptors.remove(0)),
+        other => {
+            drop(control);
+            reap(shim).await;
+            let error = match other {
+                Ok(Some((Reply::Failed(failure), _))) => failure.into(),
+                Ok(_) => StartError::silent(),
+                Err(error) => StartError::launcher("answer")(error),
+            };
+            let _ = started.send(Err(error));
+            return;
+        }
+    };
+    let (publish, status) = watch::channel(None);
+    let running = Running { pid, pidfd: Arc::new(pidfd), status };
+    let program = running.clone();
+    if started.send(Ok(running)).is_err() {
+        program.signal(libc::SIGKILL); // the caller stopped waiting and has no handle
+    }
+    let ended = match receive(&control).await {
+        Ok(Some((Reply::Ended(status), _))) => status,
+        _ => kill_without_shim(&program).await,
+    };
+    reap(shim).await;
+    publish.send_replace(Some(ended));
+}
+
+/// Somebody killed the shim: its death signal has ended the program in most cases, we make sure and wait.
+async fn kill_without_shim(program: &Running) -> ExitStatus {
+    program.signal(libc::SIGKILL);
+    let gone = program.pidfd.try_clone().and_then(|pidfd| sys::register(pidfd, Interest::READABLE));
+    match gone {
+        // Readable once the process is a zombie, which the first of a namespace becomes only when that is empty.
+        Ok(gone) if gone.readable().await.is_ok() => ExitStatus::Signaled(libc::SIGKILL),
+        _ => std::future::pending().await, // not provably dead: say nothing
+    }
+}
+
+async fn receive(control: &AsyncFd<OwnedFd>) -> io::Result<Option<(Reply, Vec<OwnedFd>)>> {
+    loop {
+        let mut ready = control.readable().await?;
+        if let Ok(result) = ready.try_io(|socket| wire::receive(socket.as_fd())) {
+            return result;
+        }
+    }
+}
+
+/// Collects a shim that has said its last word.
+async fn reap(mut shim: Child) {
+    let _ = tokio::task::spawn_blocking(move || shim.wait()).await;
+}
+
+/// `/dev/null` for reading.
+pub(crate) fn null() -> io::Result<OwnedFd> {
+    Ok(std::fs::File::open("/dev/null")?.into())
+}
+
+fn spawner() -> io::Result<Sender<Job>> {
+    let mut spawner = SPAWNER.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(jobs) = &*spawner {
+        return Ok(jobs.clone());
+    }
+    let (jobs, queue) = mpsc::channel::<Job>();
+    std::thread::Builder::new().name("spawner".to_owned()).spawn(move || {
+        for job in queue {
+            job();
+        }
+    })?;
+    Ok(spawner.insert(jobs).clone())
+}

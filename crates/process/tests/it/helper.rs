@@ -1,0 +1,26 @@
+//! Processes that a test starts from this binary in order to kill them, or to be alone with their children.
+
+use std::io::Write;
+
+use crate::fixture::{Script, run};
+
+/// `argv[1]` of a process that owns a launcher and a container running the script `argv[2]`.
+pub const OWNER: &str = "__test-owner";
+
+pub fn dispatch() -> Option<i32> {
+    let mut arguments = std::env::args().skip(1);
+    match arguments.next()?.as_str() {
+        OWNER => Some(own(&arguments.next()?)),
+        _ => None,
+    }
+}
+
+/// Starts the container, prints its host pid, and waits for its end.
+fn own(script: &str) -> i32 {
+    run(async {
+        let (container, _) = Script::new(script).start().await;
+        println!("{}", container.host_pid());
+        std::io::stdout().flush().unwrap();
+        container.wait().await.code()
+    })
+}

@@ -1,0 +1,25 @@
+//! Tests of real containers and process trees. This binary is also the shim of the containers it starts, and (by the
+//! verbs in `helper`) the processes that the tests kill.
+
+mod containers;
+mod death;
+mod exec;
+mod fixture;
+mod harness;
+mod helper;
+mod ordinary_user;
+
+fn main() -> std::process::ExitCode {
+    if let Some(code) = coregent_process::dispatch(std::env::args_os()) {
+        std::process::exit(code);
+    }
+    if let Some(code) = helper::dispatch() {
+        std::process::exit(code);
+    }
+    harness::run(&[
+        ("containers", containers::TESTS),
+        ("death", death::TESTS),
+        ("exec", exec::TESTS),
+        ("ordinary_user", ordinary_user::TESTS),
+    ])
+}
