@@ -1,3 +1,4 @@
 //! Coregent: see ARCHITECTURE.md for what this crate holds.
 
 pub mod patch;
+pub mod schema;

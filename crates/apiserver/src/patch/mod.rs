@@ -12,7 +12,9 @@ mod strategic;
 
 pub use apply::{ApplyError, ApplyOptions, Conflict, apply, conflict_message, track_update};
 pub use json::json;
-pub use list_keys::{ListKeys, Shape};
+pub use list_keys::{ApplyRule, ListKeys, Shape, StrategicRule};
+pub(crate) use list_table::metadata as metadata_shape;
+pub(crate) use merge::kind_of;
 pub use merge::merge;
 pub use strategic::strategic;
 
