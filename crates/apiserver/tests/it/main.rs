@@ -1,0 +1,13 @@
+//! The API as its clients see it: through `kube::Client`, in process.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod crud;
+mod watches;
+
+use coregent_apiserver::{ApiServer, Options};
+
+/// A server without a file under it.
+pub async fn memory() -> ApiServer {
+    ApiServer::open(Options::default()).await.unwrap()
+}
