@@ -122,7 +122,9 @@ pub fn blocking_operation(_: &mut SchemaGenerator) -> Schema {
             "attempt": {"type": "integer", "format": "int64", "minimum": 0, "description": "1 for the first try."},
             "subject": {"type": "string", "description": "The member that it is about."},
             "epoch": {"type": "integer", "format": "int64", "minimum": 0, "description": "Epoch that it was decided at."},
-            "outcome": {"type": "string", "description": "How it ended; absent while it is active."},
+            "reason": {"type": "string", "description": "Why it was started, one CamelCase word."},
+            "message": {"type": "string", "description": "What a person should know about its end or its delay."},
+            "outcome": {"type": "string", "description": "How it ended; absent while it is active, save TimedOut."},
         },
     })
 }

@@ -4,9 +4,11 @@
 //! the same input gives the same bytes. The shape of the protocol is `failover.md`; each rule is named where
 //! it is enforced.
 
+pub mod failover;
 pub mod fence;
 pub mod lsn;
 pub mod names;
 pub mod operation;
 pub mod position;
 pub mod report;
+pub mod wallclock;

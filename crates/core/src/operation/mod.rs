@@ -1,6 +1,10 @@
 //! Blocking operations: a step that has been started, excludes others, takes time and survives a crash of the
 //! controller (kubegres.md 4).
 
+mod machine;
+
+pub use machine::{Excluded, Operations, Start};
+
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

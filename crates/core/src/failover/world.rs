@@ -1,0 +1,265 @@
+//! What the database controller sees of one cluster when it decides: plain values, the time included.
+
+use crate::fence::{Fence, InvalidFence, Release};
+use crate::names::{Epoch, HolderIdentity, MemberName, Monotonic};
+use crate::operation::Operations;
+use crate::report::{MemberReport, MemberState};
+use crate::wallclock::Timestamp;
+use std::collections::BTreeMap;
+
+use super::memory::Memory;
+
+/// One cluster at one moment.
+#[derive(Debug, Clone)]
+pub struct World {
+    /// The controller's own CLOCK_BOOTTIME. Every waiting is measured by it (F2).
+    pub now: Monotonic,
+    /// The wall clock: for records and for deadlines that outlive the controller.
+    pub wall: Timestamp,
+    /// What the spec asks for.
+    pub cluster: Cluster,
+    /// The part of the status that decisions depend on.
+    pub memory: Memory,
+    /// Since when this controller has seen the active step of the operation.
+    pub step_seen: Monotonic,
+    /// The primary Lease.
+    pub lease: LeaseView,
+    /// The member that the create-only bootstrap grant names (F14).
+    pub grant: Option<MemberName>,
+    /// Every member of which anything is known.
+    pub members: BTreeMap<MemberName, Member>,
+    /// `spec.instances` of the cluster's RSM; `None` while there is no RSM.
+    pub instances: Option<Vec<u32>>,
+    /// Pods whose database container was reported terminated, the removed ones included, by `metadata.uid`.
+    pub terminated: BTreeMap<String, Termination>,
+    /// Since when facts that an earlier decision named in [`Decision::holding`](super::Decision::holding) have held.
+    pub held: BTreeMap<String, Monotonic>,
+}
+
+/// What the spec asks for.
+#[derive(Debug, Clone)]
+pub struct Cluster {
+    /// Name of the DatabaseCluster.
+    pub name: String,
+    /// Members wanted.
+    pub replicas: u32,
+    /// Mode of replication.
+    pub mode: Mode,
+    /// Acknowledgements wanted, never more than there are others; 0 in async mode.
+    pub k: u32,
+    /// No failover without a person.
+    pub failover_disabled: bool,
+    /// Wait before a failover that may lose writes (F10), milliseconds.
+    pub delay: u64,
+    /// Bytes that a promoted member may be behind the last seen primary; unlimited when absent.
+    pub max_lag: Option<u64>,
+    /// `spec.paused`.
+    pub paused: bool,
+    /// It is being deleted.
+    pub deleting: bool,
+    /// The objects that members need (Secrets, base configuration, account) are there.
+    pub deployable: bool,
+    /// A planned hand-over that a person asks for.
+    pub switchover: Option<SwitchoverRequest>,
+    /// Duration of the primary Lease (F2), milliseconds.
+    pub lease_duration: u64,
+}
+
+/// Mode of replication (F7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// A write is acknowledged once k others have it.
+    Quorum,
+    /// The primary alone.
+    Async,
+}
+
+/// Annotation `coregent.io/switchover`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SwitchoverRequest {
+    /// Names the request, so that it is handled once.
+    pub id: String,
+    /// Who is to be primary; the best member when absent.
+    pub to: Option<MemberName>,
+}
+
+/// The primary Lease as it was read.
+#[derive(Debug, Clone)]
+pub enum LeaseView {
+    /// There is none.
+    Absent,
+    /// Its record cannot be acted on: nobody is promoted under it (F1).
+    Invalid {
+        /// Why.
+        why: String,
+    },
+    /// It is there.
+    Present(Lease),
+}
+
+impl LeaseView {
+    /// The view of a Lease whose record was not readable.
+    pub fn invalid(error: &InvalidFence) -> LeaseView {
+        LeaseView::Invalid { why: error.to_string() }
+    }
+}
+
+/// A readable primary Lease.
+#[derive(Debug, Clone)]
+pub struct Lease {
+    /// `metadata.resourceVersion`: every write is conditional on it.
+    pub version: String,
+    /// `spec.leaseTransitions`.
+    pub epoch: Epoch,
+    /// Who holds it.
+    pub holder: Holder,
+    /// The record beside it.
+    pub fence: Fence,
+    /// When this controller received its last change; counted only while reads succeed (F2).
+    pub unchanged_since: Monotonic,
+    /// When this controller first saw this epoch.
+    pub epoch_since: Monotonic,
+    /// The greatest resourceVersion that the raise to this epoch can have: the one at which it was first seen.
+    pub raised_at: u64,
+}
+
+/// Who holds the primary Lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Holder {
+    /// Nobody.
+    Nobody,
+    /// This run of this agent.
+    Member(HolderIdentity),
+    /// A text that is no identity of ours: only its running out frees the Lease.
+    Stranger(String),
+}
+
+impl Holder {
+    /// The holding member.
+    pub fn member(&self) -> Option<&MemberName> {
+        match self {
+            Holder::Member(identity) => Some(&identity.member),
+            _ => None,
+        }
+    }
+}
+
+/// What is known of one member.
+#[derive(Debug, Clone, Default)]
+pub struct Member {
+    /// What it last published.
+    pub report: Option<MemberReport>,
+    /// When this controller received that.
+    pub report_seen: Monotonic,
+    /// Its pod.
+    pub pod: Option<Pod>,
+    /// It has a claim, thus perhaps a volume with data.
+    pub claim: bool,
+}
+
+/// A pod of a member.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pod {
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.uid`.
+    pub uid: String,
+    /// `metadata.resourceVersion`.
+    pub version: String,
+    /// Host that it runs on.
+    pub host: Option<String>,
+    /// Its node reports Ready: it answers.
+    pub node_ready: bool,
+    /// Its database container runs.
+    pub running: bool,
+    /// Its database container is ready.
+    pub ready: bool,
+    /// It has a deletionTimestamp.
+    pub deleting: bool,
+    /// Label `coregent.io/role`.
+    pub role: Option<String>,
+    /// Annotation `coregent.io/epoch`: the epoch for which it was stamped (F4).
+    pub stamp: Option<Epoch>,
+}
+
+/// A database container that its node reported terminated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Termination {
+    /// Its containerID.
+    pub container_id: String,
+    /// The resourceVersion of the first pod status that said so.
+    pub version: u64,
+}
+
+impl Member {
+    /// Its agent runs as far as anybody can tell, and what it published is its own.
+    pub fn is_live(&self) -> bool {
+        match (&self.pod, &self.report) {
+            (Some(pod), Some(report)) => {
+                pod.running && !pod.deleting && pod.node_ready && report.pod_uid == pod.uid
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether it has data as far as is known.
+    pub fn has_data(&self) -> bool {
+        self.report.as_ref().is_some_and(|report| report.position.is_some() || report.system_id.is_some())
+    }
+
+    /// What its agent says it does, if that agent still runs.
+    pub fn live_state(&self) -> Option<MemberState> {
+        self.is_live().then(|| self.report.as_ref().map(|report| report.state)).flatten()
+    }
+}
+
+impl World {
+    /// The readable Lease, if there is one.
+    pub fn lease(&self) -> Option<&Lease> {
+        match &self.lease {
+            LeaseView::Present(lease) => Some(lease),
+            _ => None,
+        }
+    }
+
+    /// The operation in the status.
+    pub fn operations(&self) -> &Operations {
+        &self.memory.operations
+    }
+
+    /// How long the active step has been going on. The wall clock counts across restarts of the controller, the
+    /// monotonic one when the wall clock was set back.
+    pub fn step_elapsed(&self) -> u64 {
+        let by_wall = self
+            .operations()
+            .active
+            .as_ref()
+            .and_then(|active| active.started_at.parse::<Timestamp>().ok())
+            .map_or(0, |started| self.wall.since(started));
+        by_wall.max(self.now.since(self.step_seen))
+    }
+
+    /// Its members' report, if it belongs to the pod that runs now.
+    pub fn live_report(&self, member: &MemberName) -> Option<&MemberReport> {
+        self.members.get(member).filter(|known| known.is_live()).and_then(|known| known.report.as_ref())
+    }
+
+    /// For how long the fact `name` has held, if it was named in the decision before.
+    pub fn held_for(&self, name: &str) -> Option<u64> {
+        self.held.get(name).map(|since| self.now.since(*since))
+    }
+}
+
+impl Lease {
+    /// The release of the newest recorded winner, if it left one and nobody has won since (F10). A fence without any
+    /// win is that of the first epoch, whose primary is no attempt.
+    pub fn standing_release(&self) -> Option<&Release> {
+        let newest = self.fence.last_win().map(|win| win.epoch);
+        self.fence.release.as_ref().filter(|release| newest.is_none_or(|newest| release.epoch >= newest))
+    }
+
+    /// Whether the Lease was watched without a change for its whole duration (F2).
+    pub fn is_expired(&self, world: &World) -> bool {
+        world.now.since(self.unchanged_since) >= world.cluster.lease_duration
+    }
+}
