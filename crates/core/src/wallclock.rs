@@ -61,9 +61,8 @@ fn parse(text: &str) -> Option<Timestamp> {
         && (0..=60).contains(&second)
         && fraction.bytes().all(|byte| byte.is_ascii_digit());
     let millis: i64 = format!("{fraction:0<3}").get(..3)?.parse().ok()?;
-    in_range.then(|| {
-        Timestamp(days(year, month, day) * 86_400_000 + ((hour * 60 + minute) * 60 + second) * 1_000 + millis)
-    })
+    in_range
+        .then(|| Timestamp(days(year, month, day) * 86_400_000 + ((hour * 60 + minute) * 60 + second) * 1_000 + millis))
 }
 
 /// Days since 1970-01-01 of a day of the Gregorian calendar, counted in years that begin with March, so that the leap
@@ -121,7 +120,8 @@ mod tests {
 
     #[test]
     fn what_is_no_moment_is_refused() {
-        for wrong in ["", "Z", "2026-11-30", "2026-13-01T00:00:00Z", "2026-11-30T24:00:00Z", "2026-11-30T00:00:00+01:00"]
+        for wrong in
+            ["", "Z", "2026-11-30", "2026-13-01T00:00:00Z", "2026-11-30T24:00:00Z", "2026-11-30T00:00:00+01:00"]
         {
             assert!(wrong.parse::<Timestamp>().is_err(), "{wrong:?}");
         }

@@ -195,9 +195,7 @@ impl Member {
     /// Its agent runs as far as anybody can tell, and what it published is its own.
     pub fn is_live(&self) -> bool {
         match (&self.pod, &self.report) {
-            (Some(pod), Some(report)) => {
-                pod.running && !pod.deleting && pod.node_ready && report.pod_uid == pod.uid
-            }
+            (Some(pod), Some(report)) => pod.running && !pod.deleting && pod.node_ready && report.pod_uid == pod.uid,
             _ => false,
         }
     }

@@ -1,0 +1,296 @@
+//! Whom to name (F6, F7, F9, F10): pure arithmetic over the reports of one election round.
+
+use super::electorate::{Electorate, counting_sets};
+use super::memory::Lossless;
+use super::standing::Standing;
+use super::world::{Lease, Mode, World};
+use crate::lsn::Lsn;
+use crate::names::MemberName;
+use crate::operation::StepId;
+use crate::report::MemberState;
+use std::collections::BTreeSet;
+
+/// Bound of the wait for reports in async mode (F6).
+const ASYNC_WAIT: u64 = 300;
+/// Bound of the wait for members that run and do not report, once those that did are enough.
+const REPORT_WAIT: u64 = 10_000;
+/// How long a preferred member is waited for when others could be named.
+const PREFERRED_WAIT: u64 = 3_000;
+
+/// The outcome of looking at the reports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Choice {
+    /// This one.
+    Chosen(Chosen),
+    /// Nobody yet.
+    Wait {
+        /// Why, for people.
+        why: String,
+        /// Milliseconds after which the answer may differ without anything being reported.
+        again: Option<u64>,
+    },
+}
+
+/// The member to be named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chosen {
+    /// It.
+    pub member: MemberName,
+    /// Nothing can be acknowledged any more under any recorded set: the quorum fence holds (F7).
+    pub fenced: bool,
+    /// The epoch's initial sync set (F7).
+    pub initial_sync: BTreeSet<MemberName>,
+    /// WAL that it must have replayed (F10).
+    pub must_reach: Option<Lsn>,
+    /// What is known about loss (F17).
+    pub lossless: Lossless,
+    /// Where it stands.
+    pub position: Option<Lsn>,
+}
+
+/// The facts of one round.
+struct Round<'a> {
+    world: &'a World,
+    lease: &'a Lease,
+    electorate: Electorate,
+    elapsed: u64,
+}
+
+/// Chooses among those that have left for the Lease's epoch.
+pub fn choose(world: &World, lease: &Lease) -> Choice {
+    let electorate = Electorate::of(world, lease);
+    // The round, not the operation: a raise after a member died in the middle begins a new wait.
+    let elapsed = world.now.since(lease.epoch_since);
+    let round = Round { world, lease, electorate, elapsed };
+    if let Some(wait) = round.waits_for_every_volume() {
+        return wait;
+    }
+    if round.is_by_lease() { round.by_lease() } else { round.by_quorum() }
+}
+
+impl Round<'_> {
+    /// In async mode and after a degraded record the sets say nothing: the Lease fences and F10 judges the loss.
+    fn is_by_lease(&self) -> bool {
+        let mut sets = counting_sets(&self.lease.fence, self.lease.epoch).peekable();
+        let unrecorded = sets.peek().is_none() && self.world.cluster.mode == Mode::Async;
+        unrecorded || sets.any(|set| set.degraded)
+    }
+
+    /// F14: an API that is older than its members knows neither their wins nor their sets. Everybody with a volume is
+    /// heard before anybody is named.
+    fn waits_for_every_volume(&self) -> Option<Choice> {
+        let reason = self.world.operations().active.as_ref().and_then(|active| active.reason.as_deref());
+        if !matches!(reason, Some(super::repair::OLDER_STORE | super::repair::LEASE_LOST)) {
+            return None;
+        }
+        let silent: Vec<&str> = self
+            .world
+            .members
+            .iter()
+            .filter(|(name, member)| (member.claim || member.has_data()) && !self.electorate.left.contains_key(*name))
+            .map(|(name, _)| name.as_str())
+            .collect();
+        (!silent.is_empty()).then(|| Choice::Wait {
+            why: format!(
+                "the API was older than its members: nobody is promoted until every member with a volume has \
+                 reported; missing: {}",
+                silent.join(", ")
+            ),
+            again: None,
+        })
+    }
+
+    fn by_quorum(&self) -> Choice {
+        let fence = &self.lease.fence;
+        let satisfied: Vec<(&MemberName, Standing)> =
+            self.eligible().filter(|(_, standing)| self.satisfies(*standing)).collect();
+        let reachable: Vec<(&MemberName, Standing)> = satisfied
+            .iter()
+            .copied()
+            .filter(|(member, _)| self.others(member) >= self.world.cluster.k as usize && !self.is_deposed(member))
+            .collect();
+        if let Some(wait) = self.preferred_is_coming(&reachable) {
+            return wait;
+        }
+        let chosen = match self.newest(&reachable) {
+            Some(found) => Some(found),
+            None if self.awaits_somebody() && self.elapsed < REPORT_WAIT => {
+                return self.wait("members that run have not left yet", REPORT_WAIT);
+            }
+            // Nobody has k others: then the newest of all that left, since a newer one may hold the only copy (X8).
+            None => self
+                .newest(&satisfied)
+                .filter(|(_, standing)| self.electorate.candidates.values().all(|other| standing.covers(*other))),
+        };
+        match chosen {
+            None => self.wait("those that left do not make up a quorum of every recorded sync set", REPORT_WAIT),
+            Some((member, standing)) => {
+                // Everything acknowledged was acknowledged by a quorum, whose newest member this is.
+                self.chosen(member, standing, self.electorate.fences(fence, self.lease.epoch), Lossless::Yes)
+            }
+        }
+    }
+
+    fn by_lease(&self) -> Choice {
+        let able: Vec<(&MemberName, Standing)> =
+            self.eligible().filter(|(_, standing)| self.satisfies(*standing)).collect();
+        if let Some(wait) = self.preferred_is_coming(&able) {
+            return wait;
+        }
+        let Some((member, standing)) = self.newest(&able) else {
+            return self.wait("no member that runs has left yet", ASYNC_WAIT);
+        };
+        match self.old_primary() {
+            Some((_, end)) if standing.covers(end) => self.chosen(member, standing, false, Lossless::Yes),
+            Some((old, _)) if self.is_live(&old) && self.elapsed < self.world.cluster.delay => {
+                self.wait("the old primary holds more and its agent runs: it is to go on itself", 0)
+            }
+            _ if self.old_primary_may_return() && self.elapsed < self.world.cluster.delay => {
+                self.wait("whether anything would be lost is not known; the old primary is waited for", 0)
+            }
+            _ if self.elapsed < ASYNC_WAIT && self.awaits_somebody() => {
+                self.wait("members that run have not left yet", ASYNC_WAIT)
+            }
+            _ if self.elapsed < self.world.cluster.delay => {
+                self.wait("a failover that may lose writes waits for failover.delay", 0)
+            }
+            old => self.with_loss(member, standing, old.map(|(_, end)| end)),
+        }
+    }
+
+    /// A failover that may lose something: only within `failover.maxLag` (F10).
+    fn with_loss(&self, member: &MemberName, standing: Standing, end: Option<Standing>) -> Choice {
+        let seen = end.and_then(|end| end.lsn).or_else(|| super::loss::last_seen_primary(self.world, self.lease));
+        let lag = seen.zip(standing.lsn).map(|(seen, lsn)| seen.0.saturating_sub(lsn.0));
+        if let (Some(limit), Some(lag)) = (self.world.cluster.max_lag, lag)
+            && lag > limit
+        {
+            let why = format!("{member} is {lag} bytes behind, more than failover.maxLag allows ({limit})");
+            return Choice::Wait { why, again: None };
+        }
+        let lossless = if end.is_some() { Lossless::No } else { Lossless::Unknown };
+        self.chosen(member, standing, false, lossless)
+    }
+
+    fn chosen(&self, member: &MemberName, standing: Standing, fenced: bool, lossless: Lossless) -> Choice {
+        let initial_sync = match self.world.cluster.mode {
+            Mode::Async => BTreeSet::new(),
+            Mode::Quorum => self.electorate.left.keys().filter(|name| *name != member).cloned().collect(),
+        };
+        let (member, position) = (member.clone(), standing.lsn);
+        Choice::Chosen(Chosen { member, fenced, initial_sync, must_reach: None, lossless, position })
+    }
+
+    /// Who may be named at all. With failover switched off only the old primary, which then starts in place.
+    fn eligible(&self) -> impl Iterator<Item = (&MemberName, Standing)> {
+        let only = self.world.cluster.failover_disabled.then(|| self.previous_primary()).flatten();
+        let by_hand = self.is_switchover();
+        self.electorate
+            .candidates
+            .iter()
+            .filter(move |(name, _)| by_hand || only.as_ref().is_none_or(|only| only == *name))
+            .map(|(name, standing)| (name, *standing))
+    }
+
+    fn satisfies(&self, standing: Standing) -> bool {
+        self.electorate.satisfies(&self.lease.fence, self.lease.epoch, standing)
+    }
+
+    /// Members that could stream from `member`: they left and run. A primary that was deposed because nobody could
+    /// stream from it is nobody's follower or source (X8).
+    fn others(&self, member: &MemberName) -> usize {
+        self.electorate.candidates.keys().filter(|other| *other != member && !self.is_deposed(other)).count()
+    }
+
+    fn is_deposed(&self, member: &MemberName) -> bool {
+        self.world.operations().active.as_ref().is_some_and(|active| {
+            active.reason.as_deref() == Some(super::loss::SHORT_OF_ACKNOWLEDGEMENTS)
+                && self.previous_primary().as_ref() == Some(member)
+        })
+    }
+
+    /// The newest of `members`; `None` if they cannot be told apart. Of equals the old primary is last, since its
+    /// engine would have to recover first, and then the one that was tried in vain.
+    fn newest<'m>(&self, members: &[(&'m MemberName, Standing)]) -> Option<(&'m MemberName, Standing)> {
+        if let Some(preferred) = self.preferred()
+            && let Some(found) = members.iter().find(|(member, _)| **member == preferred)
+        {
+            return Some(*found);
+        }
+        let newest =
+            members.iter().copied().filter(|(_, standing)| members.iter().all(|(_, other)| standing.covers(*other)));
+        let (old, tried) = (self.previous_primary(), self.tried());
+        newest.min_by_key(|(member, _)| (Some(*member) == old.as_ref(), Some(*member) == tried.as_ref(), *member))
+    }
+
+    /// The member that a switchover hands over to, or back to.
+    fn preferred(&self) -> Option<MemberName> {
+        let active = self.world.operations().active.as_ref()?;
+        let subject = active.subject.as_deref().map(MemberName::from);
+        if active.step_id == StepId::PrimaryDbSwitchingOver { subject } else { None }
+    }
+
+    /// The member that an earlier round of this failover named in vain (kubegres.md W12: next candidate).
+    fn tried(&self) -> Option<MemberName> {
+        let active = self.world.operations().active.as_ref().filter(|active| active.attempt > 1)?;
+        active.subject.as_deref().map(MemberName::from)
+    }
+
+    fn is_switchover(&self) -> bool {
+        self.world.operations().step() == Some(StepId::PrimaryDbSwitchingOver)
+    }
+
+    /// A preferred member that runs but has not left yet is waited for a while; in a hand-over until it is undone.
+    fn preferred_is_coming(&self, able: &[(&MemberName, Standing)]) -> Option<Choice> {
+        let preferred = self.preferred()?;
+        let missing = able.iter().all(|(member, _)| **member != preferred);
+        let handover = self.lease.fence.handover.is_some();
+        let coming = handover || (self.is_live(&preferred) && self.elapsed < PREFERRED_WAIT);
+        (missing && coming).then(|| self.wait(&format!("{preferred} has not left yet with everything"), PREFERRED_WAIT))
+    }
+
+    fn is_live(&self, member: &MemberName) -> bool {
+        self.world.members.get(member).is_some_and(super::world::Member::is_live)
+    }
+
+    /// Some member runs, has data and has not left yet.
+    fn awaits_somebody(&self) -> bool {
+        self.world
+            .members
+            .iter()
+            .any(|(name, member)| member.is_live() && member.has_data() && !self.electorate.left.contains_key(name))
+    }
+
+    /// The last winner, and where its log ends if that is known: by its release, or by its own report of this round.
+    fn old_primary(&self) -> Option<(MemberName, Standing)> {
+        if let Some((member, _, end)) = &self.electorate.released {
+            return Some((member.clone(), *end));
+        }
+        let member = self.previous_primary()?;
+        let end = self.electorate.left.get(&member)?;
+        Some((member, *end))
+    }
+
+    /// The old primary has a volume and has not said where its log ends.
+    fn old_primary_may_return(&self) -> bool {
+        self.old_primary().is_none()
+            && self.previous_primary().is_some_and(|old| {
+                self.is_live(&old)
+                    || self.world.members.get(&old).is_some_and(|member| member.claim && !is_lost(member))
+            })
+    }
+
+    fn previous_primary(&self) -> Option<MemberName> {
+        super::loss::previous_primary(self.world, self.lease)
+    }
+
+    fn wait(&self, why: &str, bound: u64) -> Choice {
+        let delay = self.world.cluster.delay;
+        let again = [bound, delay].into_iter().filter(|at| *at > self.elapsed).map(|at| at - self.elapsed).min();
+        Choice::Wait { why: why.to_owned(), again }
+    }
+}
+
+fn is_lost(member: &super::world::Member) -> bool {
+    member.report.as_ref().is_some_and(|report| report.state == MemberState::Failed)
+}

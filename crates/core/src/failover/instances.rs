@@ -1,0 +1,116 @@
+//! Which members there are: numbers that are never used twice, written down before they are used (kubegres.md 3.4).
+
+use super::decision::{Remembered, Step};
+use super::draft::Draft;
+use super::labels;
+use super::world::{Lease, World};
+use crate::fence::Fence;
+use crate::names::MemberName;
+use crate::operation::{OperationId, Outcome, Start, StepId};
+use crate::report::MemberState;
+use std::collections::BTreeSet;
+
+/// Makes the RSM have the members that are to be, one step at a time.
+pub(super) fn keep(draft: &mut Draft<'_>, lease: &Lease) {
+    let world = draft.world;
+    if !world.cluster.deployable {
+        return;
+    }
+    let planned = planned(world);
+    let mut wanted = existing(world);
+    wanted.extend(planned.iter().filter_map(|member| index_of(world, member)));
+    let missing: Vec<MemberName> = wanted
+        .iter()
+        .map(|index| MemberName::of(&world.cluster.name, *index))
+        .filter(|member| !lease.fence.members.contains(member))
+        .collect();
+    if !missing.is_empty() {
+        let mut fence: Fence = lease.fence.clone();
+        fence.members.extend(missing);
+        return draft.step(Step::Enrol { version: lease.version.clone(), epoch: lease.epoch, fence });
+    }
+    let instances: Vec<u32> = wanted.iter().copied().collect();
+    if world.instances.as_ref() != Some(&instances) {
+        return draft.step(Step::SetInstances { instances });
+    }
+    if labels::open_primary(world, lease).is_some() {
+        with_primary(draft, &wanted, &planned);
+    }
+}
+
+/// The primary is open: replicas are made from it, all that are missing at once, since base copies run side by side.
+fn with_primary(draft: &mut Draft<'_>, wanted: &BTreeSet<u32>, planned: &[MemberName]) {
+    let world = draft.world;
+    if !planned.is_empty() {
+        if planned.iter().all(|member| follows(world, member)) {
+            draft.memory.operations = world.operations().end(Outcome::Completed, None);
+            draft.remember(Remembered::OperationEnded);
+            draft.event(false, "ReplicasDeployed", format!("{} stream", join(planned)));
+        }
+        return;
+    }
+    let have = u32::try_from(wanted.len()).unwrap_or(u32::MAX);
+    let missing = world.cluster.replicas.saturating_sub(have);
+    if missing == 0 || world.operations().active.is_some() {
+        return;
+    }
+    let last = last_index(world, wanted);
+    let new: Vec<MemberName> =
+        (last + 1..=last + missing).map(|index| MemberName::of(&world.cluster.name, index)).collect();
+    let start = Start {
+        operation: OperationId::ReplicaDbCountSpecEnforcement,
+        step: StepId::ReplicaDbDeploying,
+        id: None,
+        subject: Some(join(&new)),
+        epoch: world.memory.primary.epoch.0,
+        reason: None,
+    };
+    if let Ok(operations) = world.operations().start(start, world.wall) {
+        draft.memory.operations = operations;
+        draft.memory.last_created_index = last + missing;
+        draft.remember(Remembered::OperationStarted);
+        draft.event(false, "DeployingReplicas", join(&new));
+    }
+}
+
+/// The members that exist: those of the RSM, or, when it is gone, those that have a claim.
+fn existing(world: &World) -> BTreeSet<u32> {
+    if let Some(instances) = &world.instances {
+        return instances.iter().copied().collect();
+    }
+    let with_claim = world.members.iter().filter(|(_, member)| member.claim || member.has_data());
+    let mut found: BTreeSet<u32> = with_claim.filter_map(|(name, _)| index_of(world, name)).collect();
+    if found.is_empty() {
+        found.extend(world.grant.as_ref().and_then(|first| index_of(world, first)));
+    }
+    found
+}
+
+/// The members that the active operation deploys. Its subject was written ahead and is the plan.
+fn planned(world: &World) -> Vec<MemberName> {
+    let active = world.operations().active.as_ref().filter(|active| active.step_id == StepId::ReplicaDbDeploying);
+    let subject = active.and_then(|active| active.subject.as_deref()).unwrap_or_default();
+    subject.split(',').filter(|name| !name.is_empty()).map(MemberName::from).collect()
+}
+
+fn follows(world: &World, member: &MemberName) -> bool {
+    let state = world.members.get(member).and_then(super::world::Member::live_state);
+    matches!(state, Some(MemberState::Streaming | MemberState::Primary))
+}
+
+/// The greatest number that was ever given to anything of this cluster (F14 «indexes likewise from objects and
+/// folders»).
+fn last_index(world: &World, wanted: &BTreeSet<u32>) -> u32 {
+    let known = world.members.keys().filter_map(|name| index_of(world, name));
+    known.chain(wanted.iter().copied()).chain([world.memory.last_created_index]).max().unwrap_or_default()
+}
+
+/// The number of a member of this cluster.
+pub(super) fn index_of(world: &World, member: &MemberName) -> Option<u32> {
+    let index = member.as_str().strip_prefix(&world.cluster.name)?.strip_prefix('-')?;
+    index.parse().ok()
+}
+
+fn join(members: &[MemberName]) -> String {
+    members.iter().map(MemberName::as_str).collect::<Vec<_>>().join(",")
+}

@@ -1,0 +1,167 @@
+//! What counts as the loss of a primary. None of it proves death (F4): it is a reason to raise the epoch, no more.
+
+use super::world::{Holder, Lease, Mode, World};
+use crate::fence::Target;
+use crate::lsn::Lsn;
+use crate::names::{HolderIdentity, MemberName};
+use crate::report::{MemberReport, MemberState};
+
+/// The holder released the Lease: its engine died or was stopped.
+pub const RELEASED: &str = "PrimaryReleased";
+/// The container of the holder ended.
+pub const TERMINATED: &str = "PrimaryTerminated";
+/// The pod of the holder is gone or is another one.
+pub const POD_GONE: &str = "PrimaryPodGone";
+/// Nobody renewed the Lease for its whole duration.
+pub const EXPIRED: &str = "PrimaryLeaseExpired";
+/// Nobody streams from the holder any more and it has missed renewals.
+pub const SILENT: &str = "PrimarySilent";
+/// The holder renews, and too few can stream from it while enough of them live (F7, model X8).
+pub const SHORT_OF_ACKNOWLEDGEMENTS: &str = "PrimaryShortOfAcknowledgements";
+/// The member that was named does not take the Lease.
+pub const NOT_TAKEN: &str = "TargetDidNotTakeOver";
+
+/// Two renewals and a half: a holder that renews every 1.5 s has missed two when this has passed.
+const SILENCE: u64 = 3_200;
+/// How long the others must be without a stream before a holder that renews is deposed.
+const SHORT_FOR: u64 = 5_000;
+/// Name of the fact that the holder is short of acknowledgements, for [`World::held`].
+pub const FACT_SHORT: &str = "short-of-acknowledgements";
+
+/// What was found out about a holder.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Findings {
+    /// Why the epoch is to be raised.
+    pub loss: Option<&'static str>,
+    /// Facts that matter once they have held for a while.
+    pub holding: Vec<&'static str>,
+    /// When to look again, milliseconds.
+    pub again: Option<u64>,
+}
+
+/// Looks at a holder that equals the target.
+pub fn of_holder(world: &World, lease: &Lease, holder: &HolderIdentity) -> Findings {
+    let silent_for = world.now.since(lease.unchanged_since);
+    let mut findings = Findings::default();
+    if !can_fail_over(world, &holder.member) {
+        // Nobody could take over: the member goes on by itself, in the same epoch where F5 lets it.
+        return findings;
+    }
+    let pod = world.members.get(&holder.member).and_then(|member| member.pod.as_ref());
+    let restarted = world.live_report(&holder.member).is_some_and(|report| report.nonce != holder.nonce);
+    if lease.is_expired(world) {
+        findings.loss = Some(EXPIRED);
+    } else if world.terminated.contains_key(&holder.pod_uid) || restarted {
+        findings.loss = Some(TERMINATED);
+    } else if pod.is_none_or(|pod| pod.uid != holder.pod_uid) {
+        findings.loss = Some(POD_GONE);
+    } else if nobody_streams(world, &holder.member) && silent_for >= SILENCE {
+        findings.loss = Some(SILENT);
+    } else if is_short(world, lease, holder) {
+        findings.holding.push(FACT_SHORT);
+        let held = world.held_for(FACT_SHORT).unwrap_or(0);
+        if held >= SHORT_FOR {
+            findings.loss = Some(SHORT_OF_ACKNOWLEDGEMENTS);
+        }
+        findings.again = Some(SHORT_FOR.saturating_sub(held).max(1));
+    }
+    let expires = world.cluster.lease_duration.saturating_sub(silent_for).max(1);
+    let silence = SILENCE.saturating_sub(silent_for);
+    let next = if silence > 0 { silence.min(expires) } else { expires };
+    findings.again = Some(findings.again.map_or(next, |again| again.min(next)));
+    findings
+}
+
+/// Whether the member that was named took the Lease in this epoch and has given it up.
+pub fn gave_up(world: &World, lease: &Lease, target: &Target) -> bool {
+    let released = lease.fence.release.as_ref();
+    let primary = &world.memory.primary;
+    lease.holder == Holder::Nobody
+        && (released.is_some_and(|release| release.epoch == lease.epoch && release.member == target.member)
+            || (primary.current.as_ref() == Some(&target.member) && primary.epoch == lease.epoch)
+            || lease.fence.history.iter().any(|attempt| attempt.promotion.epoch == lease.epoch))
+}
+
+/// Whether the member that was named can still be expected to take the Lease.
+pub fn target_is_dead(world: &World, target: &Target) -> bool {
+    let Some(member) = world.members.get(&target.member) else { return true };
+    let moved = world.live_report(&target.member).is_some_and(|report| report.address != target.address);
+    let gone = member.pod.as_ref().is_none_or(|pod| world.terminated.contains_key(&pod.uid) || pod.deleting);
+    moved || gone
+}
+
+/// Another member runs, has data, and a person has not switched failover off.
+pub fn can_fail_over(world: &World, holder: &MemberName) -> bool {
+    !world.cluster.failover_disabled
+        && world.members.iter().any(|(name, member)| name != holder && member.live_state().is_some_and(follows))
+}
+
+fn follows(state: MemberState) -> bool {
+    matches!(state, MemberState::Streaming | MemberState::Standby)
+}
+
+/// Some other member runs with data and none of them has a stream: the receivers are gone (postgres-recipes.md 10).
+fn nobody_streams(world: &World, holder: &MemberName) -> bool {
+    let mut others = world
+        .members
+        .iter()
+        .filter(|(name, _)| *name != holder)
+        .filter_map(|(_, member)| member.live_state())
+        .filter(|state| follows(*state))
+        .peekable();
+    others.peek().is_some() && others.all(|state| state != MemberState::Streaming)
+}
+
+/// The holder renews, its recorded set is in force, and fewer than k of it stream, although every member of the set
+/// runs and could leave, with k others left for the one that would be chosen.
+fn is_short(world: &World, lease: &Lease, holder: &HolderIdentity) -> bool {
+    if world.cluster.mode == Mode::Async {
+        return false;
+    }
+    let Some(set) = lease.fence.sync_sets.iter().find(|set| set.epoch == lease.epoch) else { return false };
+    let idle: Vec<&MemberName> = world
+        .members
+        .iter()
+        .filter(|(name, member)| **name != holder.member && member.live_state() == Some(MemberState::Standby))
+        .map(|(name, _)| name)
+        .collect();
+    let streaming = world
+        .members
+        .iter()
+        .filter(|(name, member)| set.members.contains(*name) && member.live_state() == Some(MemberState::Streaming))
+        .count();
+    set.complete
+        && !set.degraded
+        && streaming < set.k as usize
+        && set.members.iter().all(|member| idle.contains(&member))
+        && idle.len() > world.cluster.k as usize
+}
+
+/// Who was primary before this round: the last recorded winner, else whom the newest set or the status names.
+pub fn previous_primary(world: &World, lease: &Lease) -> Option<MemberName> {
+    let of_set = lease
+        .fence
+        .sync_sets
+        .iter()
+        .filter(|set| set.epoch < lease.epoch)
+        .max_by_key(|set| set.epoch)
+        .and_then(|set| set.primary.clone());
+    let of_win = lease.fence.last_win().map(|win| win.member.clone());
+    let of_release = lease.fence.release.as_ref().map(|release| release.member.clone());
+    // A fence that knows of nobody is that of the first epoch.
+    of_win.or(of_release).or(of_set).or_else(|| lease.holder.member().or(world.grant.as_ref()).cloned())
+}
+
+/// The newest position at which the old primary was seen: what it released, else what it reported (F17).
+pub fn last_seen_primary(world: &World, lease: &Lease) -> Option<Lsn> {
+    let released = lease.standing_release().map(|release| release.end_lsn);
+    let report = || -> Option<&MemberReport> {
+        world.members.get(&previous_primary(world, lease)?).and_then(|member| member.report.as_ref())
+    };
+    let reported = || {
+        let report = report()?;
+        let position = report.position.as_ref().map(|position| position.lsn);
+        report.flushed_lsn.max(position)
+    };
+    released.or_else(reported)
+}

@@ -1,0 +1,99 @@
+//! Raising the epoch: it deposes whoever holds the Lease and opens an election round (F1, F6). It is decided by writing
+//! the operation ahead, with the epoch at which it was decided, and carried out from there.
+
+use super::decision::{Remembered, Step};
+use super::draft::Draft;
+use super::granted;
+use super::repair;
+use super::switchover;
+use super::world::{Lease, World};
+use crate::fence::{Fence, Handover};
+use crate::names::{Epoch, MemberName};
+use crate::operation::{OperationId, Operations, Outcome, Start, StepId};
+
+/// Why a switchover goes back.
+pub(super) const UNDO: &str = "SwitchoverUndone";
+
+/// An operation was started at this very epoch whose first effect is a raise.
+pub(super) fn is_pending(world: &World, lease: &Lease) -> bool {
+    world.operations().active.as_ref().is_some_and(|active| {
+        matches!(active.step_id, StepId::PrimaryDbWaitingBeforeFailingOver | StepId::PrimaryDbSwitchingOver)
+            && active.epoch == lease.epoch.0
+    })
+}
+
+/// Raises, if what led to the operation still stands; else ends the operation as undone.
+pub(super) fn carry_out(draft: &mut Draft<'_>, lease: &Lease) {
+    let world = draft.world;
+    let Some(active) = &world.operations().active else { return };
+    let reason = active.reason.as_deref().unwrap_or_default();
+    let handover = if active.step_id == StepId::PrimaryDbSwitchingOver && reason != UNDO {
+        match switchover::still_possible(world, lease) {
+            Ok(handover) => Some(handover),
+            Err(why) => return switchover::give_up(draft, &why),
+        }
+    } else {
+        None
+    };
+    let is_forced = handover.is_some() || reason == UNDO || repair::is_reason(reason);
+    if !is_forced && granted::loss(draft, lease).is_none() {
+        let message = "the primary came back before it was deposed".to_owned();
+        draft.memory.operations = world.operations().end(Outcome::Undone, Some(message));
+        draft.memory.primary.current = lease.holder.member().cloned();
+        return draft.remember(Remembered::OperationEnded);
+    }
+    draft.step(raised(world, lease, handover));
+}
+
+fn raised(world: &World, lease: &Lease, handover: Option<Handover>) -> Step {
+    let mut fence = Fence { target: None, handover, ..lease.fence.clone() };
+    if repair::is_running(world) {
+        repair::learn(world, &mut fence);
+    }
+    Step::Raise { version: lease.version.clone(), epoch: next_epoch(world, lease.epoch), fence }
+}
+
+/// One more than anybody has ever seen (F14).
+pub(super) fn next_epoch(world: &World, lease: Epoch) -> Epoch {
+    repair::newest_known(world).max(lease).next()
+}
+
+/// Writes ahead that the primary is lost and the epoch `lease` has is to be raised.
+pub(super) fn decide(draft: &mut Draft<'_>, lease: &Lease, reason: &'static str, subject: Option<&MemberName>) {
+    let world = draft.world;
+    let step = StepId::PrimaryDbWaitingBeforeFailingOver;
+    let subject = subject.map(ToString::to_string);
+    let repeated = world.operations().active.as_ref().filter(|active| active.step_id.is_change_of_primary());
+    let operations = match repeated {
+        // The change of primary goes on with another round; who was tried in vain stays known.
+        Some(active) => {
+            let tried = active.subject.clone().or(subject);
+            let mut next = world.operations().advance(step, tried, lease.epoch.0, world.wall);
+            if let Some(active) = &mut next.active {
+                active.attempt += 1;
+                active.reason = Some(reason.to_owned());
+            }
+            next
+        }
+        None => start(world, step, lease.epoch, reason, subject),
+    };
+    draft.memory.operations = operations;
+    draft.memory.primary.current = None;
+    draft.memory.primary.target = None;
+    draft.remember(Remembered::OperationStarted);
+    let who = lease.fence.target.as_ref().map_or("nobody".to_owned(), |target| target.member.to_string());
+    draft.event(true, "FailoverStarted", format!("{reason}: {who} is deposed and epoch {} ends", lease.epoch));
+}
+
+fn start(world: &World, step: StepId, epoch: Epoch, reason: &str, subject: Option<String>) -> Operations {
+    let start = Start {
+        operation: OperationId::PrimaryDbCountSpecEnforcement,
+        step,
+        id: None,
+        subject,
+        epoch: epoch.0,
+        reason: Some(reason.to_owned()),
+    };
+    // A change of primary goes before everything, so that nothing excludes it.
+    world.operations().start(start, world.wall).unwrap_or_else(|_| world.operations().clone())
+}
