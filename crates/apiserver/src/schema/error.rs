@@ -23,6 +23,8 @@ pub enum FieldErrorReason {
     TooLong,
     /// It has too many items.
     TooMany,
+    /// It names something that is not there.
+    NotFound,
 }
 
 impl FieldErrorReason {
@@ -37,6 +39,7 @@ impl FieldErrorReason {
             FieldErrorReason::Forbidden => "FieldValueForbidden",
             FieldErrorReason::TooLong => "FieldValueTooLong",
             FieldErrorReason::TooMany => "FieldValueTooMany",
+            FieldErrorReason::NotFound => "FieldValueNotFound",
         }
     }
 }
@@ -91,6 +94,11 @@ impl FieldError {
     /// A value that occurs twice.
     pub fn duplicate(path: &str, value: &Value) -> FieldError {
         FieldError::new(path, FieldErrorReason::Duplicate, format!("Duplicate value: {value}"))
+    }
+
+    /// A reference to something that is not there.
+    pub fn not_found(path: &str, value: &Value) -> FieldError {
+        FieldError::new(path, FieldErrorReason::NotFound, format!("Not found: {value}"))
     }
 
     /// A field that must not be given or changed.
