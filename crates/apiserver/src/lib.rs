@@ -2,6 +2,7 @@
 //!
 //! [`ApiServer::client`] gives a [`kube::Client`] whose service is the router itself: no socket lies between.
 
+pub mod controllers;
 mod http;
 mod kinds;
 pub mod patch;

@@ -105,7 +105,8 @@ impl Actor {
                 let object = accept(deleted, "NotFound").map_err(refused)?.and_then(|either| either.left());
                 // Without finalizers or grace the answer is the object as it was: gone by now. Only one that stays
                 // for a while is news.
-                object.filter(|object| object.metadata.deletion_timestamp.is_some() && remains(object))
+                object
+                    .filter(|object| object.metadata.deletion_timestamp.is_some() && remains(object))
                     .map(|object| (&target.resource, object))
             }
             Write::Bind { target, node } => {
@@ -156,9 +157,7 @@ impl Actor {
         let params = PatchParams { field_manager: Some(self.manager.to_owned()), ..PatchParams::default() };
         let body = Patch::Merge(body);
         match subresource {
-            Some(subresource) => {
-                self.api_of(target).patch_subresource(subresource, &target.name, &params, &body).await
-            }
+            Some(subresource) => self.api_of(target).patch_subresource(subresource, &target.name, &params, &body).await,
             None => self.api_of(target).patch(&target.name, &params, &body).await,
         }
     }

@@ -74,18 +74,22 @@ pub fn decide(world: &World, key: &ObjectKey) -> Decision {
         let ports = ports(service, None);
         wanted.insert(slice_name(service, &ports), (ports, Vec::new()));
     }
-    let known: Vec<&Arc<EndpointSlice>> = world.tables.slices.within(&key.namespace).filter(|slice| is_ours(service, slice)).collect();
+    let known: Vec<&Arc<EndpointSlice>> =
+        world.tables.slices.within(&key.namespace).filter(|slice| is_ours(service, slice)).collect();
     let mut writes = Vec::new();
     for (name, (ports, endpoints)) in &wanted {
         let wanted = build(service, name, ports, endpoints);
         match known.iter().find(|slice| slice.metadata.name.as_ref() == Some(name)) {
             None => writes.extend(Write::create(&wanted)),
             Some(slice) if is_same(slice, &wanted) => {}
-            Some(slice) => writes.push(Write::patch(&***slice, json!({
-                "metadata": { "labels": wanted.metadata.labels },
-                "endpoints": wanted.endpoints,
-                "ports": wanted.ports,
-            }))),
+            Some(slice) => writes.push(Write::patch(
+                &***slice,
+                json!({
+                    "metadata": { "labels": wanted.metadata.labels },
+                    "endpoints": wanted.endpoints,
+                    "ports": wanted.ports,
+                }),
+            )),
         }
     }
     let surplus = known.iter().filter(|slice| {

@@ -101,7 +101,8 @@ fn refusal(
     if node_spec.unschedulable == Some(true) {
         return Some("were unschedulable");
     }
-    let intolerable = |taint: &Taint| taint.effect != "PreferNoSchedule" && !tolerations.iter().any(|t| tolerates(t, taint));
+    let intolerable =
+        |taint: &Taint| taint.effect != "PreferNoSchedule" && !tolerations.iter().any(|t| tolerates(t, taint));
     if node_spec.taints.iter().flatten().any(intolerable) {
         return Some("had untolerated taints");
     }
@@ -109,7 +110,8 @@ fn refusal(
         return Some("didn't match Pod's node affinity/selector");
     }
     let affinity = spec.affinity.unwrap_or_default();
-    let required = affinity.node_affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution);
+    let required =
+        affinity.node_affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution);
     if required.is_some_and(|required| !required.node_selector_terms.iter().any(|term| volumes::fulfils(term, node))) {
         return Some("didn't match Pod's node affinity/selector");
     }
@@ -191,7 +193,8 @@ fn speaks_of(term: &PodAffinityTerm, pod: &Pod, other: &Pod) -> bool {
 
 /// The first pod of a group that wants to be together may go anywhere.
 fn is_first(world: &World, pod: &Pod, term: &PodAffinityTerm) -> bool {
-    let nobody = !world.tables.pods.all().any(|other| other.metadata.uid != pod.metadata.uid && speaks_of(term, pod, other));
+    let nobody =
+        !world.tables.pods.all().any(|other| other.metadata.uid != pod.metadata.uid && speaks_of(term, pod, other));
     nobody && speaks_of(term, pod, pod)
 }
 

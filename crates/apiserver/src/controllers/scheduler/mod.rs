@@ -74,15 +74,20 @@ pub fn decide(world: &World, now: Now) -> Decision {
 /// First the claims follow the pod to its node, then, once they are bound, the pod goes there.
 fn put(pod: &Pod, placed: &fit::Placed<'_>) -> Vec<Write> {
     if placed.unbound.is_empty() {
-        let place = format!("{}/{}", pod.metadata.namespace.clone().unwrap_or_default(), pod.metadata.name.clone().unwrap_or_default());
+        let place = format!(
+            "{}/{}",
+            pod.metadata.namespace.clone().unwrap_or_default(),
+            pod.metadata.name.clone().unwrap_or_default()
+        );
         return vec![
             Write::Bind { target: super::write::Target::of(pod), node: placed.node.to_owned() },
             Write::normal(pod, "Scheduled", format!("Successfully assigned {place} to {}", placed.node)),
         ];
     }
-    let unselected = placed.unbound.iter().filter(|claim| {
-        super::volumes::annotation(&claim.metadata, SELECTED_NODE) != Some(placed.node)
-    });
+    let unselected = placed
+        .unbound
+        .iter()
+        .filter(|claim| super::volumes::annotation(&claim.metadata, SELECTED_NODE) != Some(placed.node));
     unselected
         .map(|claim| {
             let patch = json!({ "metadata": { "annotations": { SELECTED_NODE: placed.node } } });

@@ -62,9 +62,12 @@ pub fn prepare(world: &World, set: &StatefulSet, ordinal: i32) -> Readiness {
 
 /// A claim that was left to a pod which no longer exists is about to be collected with it.
 fn is_stale(world: &World, claim: &PersistentVolumeClaim) -> bool {
-    claim.metadata.owner_references.iter().flatten().any(|owner| {
-        owner.kind == "Pod" && owner.api_version == "v1" && world.by_uid(&owner.uid).is_none()
-    })
+    claim
+        .metadata
+        .owner_references
+        .iter()
+        .flatten()
+        .any(|owner| owner.kind == "Pod" && owner.api_version == "v1" && world.by_uid(&owner.uid).is_none())
 }
 
 fn build(set: &StatefulSet, template: &PersistentVolumeClaim, name: String) -> PersistentVolumeClaim {

@@ -214,8 +214,6 @@ fn first_unhealthy(set: &StatefulSet, slots: &Slots, now: Now) -> Option<i32> {
     let members = slots.members.iter().filter_map(|(ordinal, pod)| Some((*ordinal, pod.clone()?)));
     let mut all: Vec<(i32, Arc<Pod>)> = members.chain(slots.condemned.iter().cloned()).collect();
     all.sort_by_key(|(ordinal, _)| *ordinal);
-    let is_unhealthy = |pod: &Pod| {
-        pod.is_terminating() || !is_running_and_ready(pod) || !availability(set, pod, now).0
-    };
+    let is_unhealthy = |pod: &Pod| pod.is_terminating() || !is_running_and_ready(pod) || !availability(set, pod, now).0;
     all.into_iter().find(|(_, pod)| is_unhealthy(pod)).map(|(ordinal, _)| ordinal)
 }

@@ -186,7 +186,8 @@ mod tests {
     #[test]
     fn the_hash_of_a_template_is_the_same_in_every_version() {
         let data = json!({ "spec": { "template": { "spec": { "b": 1, "a": [true, null] }, "$patch": "replace" } } });
-        let reordered = json!({ "spec": { "template": { "$patch": "replace", "spec": { "a": [true, null], "b": 1 } } } });
+        let reordered =
+            json!({ "spec": { "template": { "$patch": "replace", "spec": { "a": [true, null], "b": 1 } } } });
         assert_eq!(canonical(&data), canonical(&reordered));
         insta::assert_snapshot!(hash(&canonical(&data), 0), @"");
         assert_ne!(hash(&canonical(&data), 0), hash(&canonical(&data), 1));

@@ -42,7 +42,8 @@ pub fn is_running_and_ready(pod: &Pod) -> bool {
 
 /// Counts the pods as Kubernetes does.
 pub fn compute(set: &StatefulSet, pods: &[Arc<Pod>], revisions: &History, now: Now) -> Computed {
-    let count = |fact: &dyn Fn(&Pod) -> bool| i32::try_from(pods.iter().filter(|pod| fact(pod)).count()).unwrap_or(i32::MAX);
+    let count =
+        |fact: &dyn Fn(&Pod) -> bool| i32::try_from(pods.iter().filter(|pod| fact(pod)).count()).unwrap_or(i32::MAX);
     let of = |name: &str| {
         let name = name.to_owned();
         count(&move |pod: &Pod| !pod.is_terminating() && pod::revision(pod) == name)
@@ -68,7 +69,8 @@ pub fn compute(set: &StatefulSet, pods: &[Arc<Pod>], revisions: &History, now: N
 /// The update is over, and becomes the current revision, when every pod has it and is ready.
 fn complete_rolling_update(set: &StatefulSet, status: &mut StatefulSetStatus) {
     let strategy = set.spec.as_ref().and_then(|spec| spec.update_strategy.as_ref());
-    let is_rolling = strategy.and_then(|strategy| strategy.type_.as_deref()).unwrap_or("RollingUpdate") == "RollingUpdate";
+    let is_rolling =
+        strategy.and_then(|strategy| strategy.type_.as_deref()).unwrap_or("RollingUpdate") == "RollingUpdate";
     let all = Some(status.replicas);
     if is_rolling && status.updated_replicas == all && status.ready_replicas == all {
         status.current_replicas = status.updated_replicas;

@@ -65,9 +65,11 @@ pub fn decide(world: &World, options: &Options, key: &ObjectKey) -> Decision {
 /// as long as the claim is being deleted.
 fn release(world: &World, claim: &PersistentVolumeClaim) -> Option<Write> {
     let (namespace, name) = (claim.metadata.namespace.as_deref()?, claim.metadata.name.as_deref()?);
-    let is_used = world.tables.pods.within(namespace).any(|pod| {
-        !pod.is_over() && pod.node().is_some() && claims_of(pod).any(|used| used == name)
-    });
+    let is_used = world
+        .tables
+        .pods
+        .within(namespace)
+        .any(|pod| !pod.is_over() && pod.node().is_some() && claims_of(pod).any(|used| used == name));
     (!is_used && has_finalizer(&claim.metadata, PVC_PROTECTION)).then(|| {
         let finalizers = finalizers_without(&claim.metadata, PVC_PROTECTION);
         Write::patch(claim, json!({ "metadata": { "finalizers": finalizers } }))
@@ -77,10 +79,7 @@ fn release(world: &World, claim: &PersistentVolumeClaim) -> Option<Write> {
 fn bound_step(world: &World, claim: &PersistentVolumeClaim, name: &str) -> Vec<Write> {
     let lost = |why: String| match phase(claim) {
         "Lost" => Vec::new(),
-        _ => vec![
-            Write::patch_status(claim, json!({ "phase": "Lost" })),
-            Write::warning(claim, "ClaimLost", why),
-        ],
+        _ => vec![Write::patch_status(claim, json!({ "phase": "Lost" })), Write::warning(claim, "ClaimLost", why)],
     };
     let Some(volume) = world.tables.volumes.get("", name) else {
         return match is_bound(claim) {
@@ -163,10 +162,13 @@ fn reserve(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Vec<Writ
     if volume.metadata.deletion_timestamp.is_some() {
         return Vec::new();
     }
-    vec![Write::patch(volume, json!({
-        "metadata": { "annotations": { BOUND_BY_CONTROLLER: "yes" } },
-        "spec": { "claimRef": reference_to(claim) },
-    }))]
+    vec![Write::patch(
+        volume,
+        json!({
+            "metadata": { "annotations": { BOUND_BY_CONTROLLER: "yes" } },
+            "spec": { "claimRef": reference_to(claim) },
+        }),
+    )]
 }
 
 /// Second half of a binding: the claim names the volume.

@@ -56,9 +56,9 @@ pub fn find<'a>(
 ) -> Option<&'a Arc<PersistentVolume>> {
     let fitting = |volume: &&Arc<PersistentVolume>| fits(world, volume, claim, node);
     let volumes = || world.tables.volumes.all();
-    volumes().find(|volume| is_reserved_for(volume, claim)).or_else(|| {
-        volumes().filter(fitting).min_by_key(|volume| capacity(volume))
-    })
+    volumes()
+        .find(|volume| is_reserved_for(volume, claim))
+        .or_else(|| volumes().filter(fitting).min_by_key(|volume| capacity(volume)))
 }
 
 fn is_reserved_for(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {

@@ -127,8 +127,7 @@ fn phase(volume: &PersistentVolume, phase: &str) -> Option<Write> {
 fn reclaim(volume: &PersistentVolume) -> Option<Write> {
     let is_ours = has_finalizer(&volume.metadata, VOLUME_FOLDER_FINALIZER);
     let target = Target::of(volume);
-    (is_ours && deletes(volume))
-        .then_some(Write::Delete { target, propagation: Propagation::Background, grace: None })
+    (is_ours && deletes(volume)).then_some(Write::Delete { target, propagation: Propagation::Background, grace: None })
 }
 
 /// Deletion was asked for: the protection goes when no claim needs the volume, and with it the permission for the
