@@ -2,6 +2,7 @@
 
 mod admit;
 mod auth;
+mod bind;
 mod body;
 mod fields;
 mod params;
@@ -165,6 +166,10 @@ async fn dispatch(call: Call, request: Request) -> Outcome<Response> {
         (&Method::POST, false, None) => {
             let object = body::object(request).await?;
             write::create(&call, object).await?.respond(&call)
+        }
+        (&Method::POST, true, Some("binding")) if &*call.target.kind.resource == "/pods" => {
+            let binding = body::object(request).await?;
+            bind::bind(&call, binding).await?.respond(&call)
         }
         (&Method::PUT, true, None | Some("status" | "finalize")) => {
             let object = body::object(request).await?;

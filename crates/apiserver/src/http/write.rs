@@ -296,6 +296,8 @@ fn settle(call: &Call, current: &Value, mut next: Value) -> Outcome<(Value, Vec<
             next = current.clone();
             next["spec"]["finalizers"] = finalizers;
         }
+        // Sets the node and says so in the status, in one write.
+        Some("binding") => {}
         _ => {
             if let (true, Some(map)) = (kind.status, next.as_object_mut()) {
                 match current.get("status") {

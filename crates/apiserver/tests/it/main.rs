@@ -2,6 +2,8 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod cluster;
+mod controllers_workloads;
 mod crud;
 mod watches;
 

@@ -71,8 +71,9 @@ fn complete_rolling_update(set: &StatefulSet, status: &mut StatefulSetStatus) {
     let strategy = set.spec.as_ref().and_then(|spec| spec.update_strategy.as_ref());
     let is_rolling =
         strategy.and_then(|strategy| strategy.type_.as_deref()).unwrap_or("RollingUpdate") == "RollingUpdate";
-    let all = Some(status.replicas);
-    if is_rolling && status.updated_replicas == all && status.ready_replicas == all {
+    let wanted = set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+    let all = Some(wanted);
+    if is_rolling && status.replicas == wanted && status.updated_replicas == all && status.ready_replicas == all {
         status.current_replicas = status.updated_replicas;
         status.current_revision.clone_from(&status.update_revision);
     }
