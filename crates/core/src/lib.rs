@@ -11,4 +11,5 @@ pub mod names;
 pub mod operation;
 pub mod position;
 pub mod report;
+pub mod rsm;
 pub mod wallclock;

@@ -1,0 +1,8 @@
+//! Decisions of a replicated state machine that need no Kubernetes types: roles and their order, the numbers of members,
+//! what a role report means (rsm.md 4 and 7).
+
+pub mod instances;
+pub mod report;
+pub mod roles;
+
+pub use roles::{AccessMode, Role};

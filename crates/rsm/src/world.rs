@@ -1,0 +1,97 @@
+//! Observe: what is known of one RSM at one moment.
+
+use coregent_api::ReplicatedStateMachine;
+use coregent_api::rsm::MemberLayout;
+use coregent_core::rsm::roles::member_number;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+use kube::{Client, ResourceExt};
+
+use crate::names;
+use crate::ownership::is_controlled_by;
+
+/// An RSM, what it generated, and the pods of its members.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// The RSM.
+    pub rsm: ReplicatedStateMachine,
+    /// What it generated, with the kind of each. Objects with our labels that somebody else controls are not in it.
+    pub children: Vec<Child>,
+    /// Its StatefulSets once more, typed.
+    pub stateful_sets: Vec<StatefulSet>,
+    /// Pods of its members.
+    pub pods: Vec<Pod>,
+    /// When it was read; the only clock that decisions see.
+    pub now: Time,
+}
+
+/// An object that an RSM generated, every field of it as the API server has it.
+#[derive(Clone, Debug)]
+pub struct Child {
+    /// Its kind.
+    pub resource: ApiResource,
+    /// Itself.
+    pub object: DynamicObject,
+}
+
+impl World {
+    /// Reads everything about an RSM; `None` when there is no such RSM.
+    pub async fn observe(client: &Client, namespace: &str, name: &str, now: Time) -> Result<Option<World>, kube::Error> {
+        let rsms: Api<ReplicatedStateMachine> = Api::namespaced(client.clone(), namespace);
+        let Some(rsm) = rsms.get_opt(name).await? else { return Ok(None) };
+        let generated = ListParams::default().labels(&names::selector_text(&names::generated(&rsm)));
+        let (stateful_sets, services, config_maps) = futures::try_join!(
+            list(client, namespace, ApiResource::erase::<StatefulSet>(&()), &generated),
+            list(client, namespace, ApiResource::erase::<Service>(&()), &generated),
+            list(client, namespace, ApiResource::erase::<ConfigMap>(&()), &generated),
+        )?;
+        let pods = pods_of(client, &rsm, namespace).await?;
+        let children = stateful_sets.into_iter().chain(services).chain(config_maps).collect();
+        Ok(Some(World::of(rsm, children, pods, now)))
+    }
+
+    /// A world from what was read by other means; keeps what is the RSM's own.
+    #[must_use]
+    pub fn of(rsm: ReplicatedStateMachine, mut children: Vec<Child>, mut pods: Vec<Pod>, now: Time) -> World {
+        children.retain(|child| is_controlled_by(&child.object.metadata, &rsm));
+        let typed = |child: &Child| child.object.clone().try_parse::<StatefulSet>().ok();
+        let stateful_sets: Vec<StatefulSet> =
+            children.iter().filter(|child| child.resource.kind == "StatefulSet").filter_map(typed).collect();
+        pods.retain(|pod| number_of(&rsm, pod) >= 0);
+        World { rsm, children, stateful_sets, pods, now }
+    }
+
+    /// Number of a member from its pod.
+    #[must_use]
+    pub fn number(&self, pod: &Pod) -> i64 {
+        number_of(&self.rsm, pod)
+    }
+}
+
+fn number_of(rsm: &ReplicatedStateMachine, pod: &Pod) -> i64 {
+    let instances = rsm.spec.member_layout == MemberLayout::Instances;
+    member_number(&rsm.name_any(), &pod.name_any(), instances)
+}
+
+async fn list(
+    client: &Client,
+    namespace: &str,
+    resource: ApiResource,
+    params: &ListParams,
+) -> Result<Vec<Child>, kube::Error> {
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+    let objects = api.list(params).await?;
+    Ok(objects.items.into_iter().map(|object| Child { resource: resource.clone(), object }).collect())
+}
+
+/// Pods by `matchLabels`. An RSM without any has no members to list: an empty selector would list every pod.
+async fn pods_of(client: &Client, rsm: &ReplicatedStateMachine, namespace: &str) -> Result<Vec<Pod>, kube::Error> {
+    let labels = rsm.spec.selector.match_labels.clone().unwrap_or_default();
+    if labels.is_empty() {
+        return Ok(Vec::new());
+    }
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    Ok(pods.list(&ListParams::default().labels(&names::selector_text(&labels))).await?.items)
+}
