@@ -6,7 +6,9 @@ pub mod controllers;
 mod http;
 mod kinds;
 pub mod patch;
+pub mod pki;
 pub mod schema;
+pub mod serve;
 pub mod store;
 mod time;
 
