@@ -5,17 +5,29 @@
 //! can build a controller of its own from these.
 
 pub mod annotation;
+pub mod controller;
 pub mod dag;
 pub mod failpoint;
 pub mod graph;
+pub mod merge;
+pub mod names;
 pub mod order;
 pub mod ownership;
 pub mod plan;
+pub mod ready;
+pub mod render;
+pub mod role_event;
+pub mod status;
 pub mod transformer;
+pub mod transformers;
+pub mod world;
 
 pub use annotation::{AnnotationScope, add_annotation_scope, parse_annotations_of_scope};
+pub use controller::run;
 pub use graph::Sentinel;
 pub use order::{compose_role_priority_map, sort_pods};
 pub use ownership::copy_ownership;
 pub use plan::{ExecuteError, Plan, PlanBuilder};
+pub use ready::is_rsm_ready;
+pub use role_event::PodRoleEventHandler;
 pub use transformer::{Interrupt, Transformer};

@@ -118,7 +118,8 @@ fn quantity(text: &str) -> Option<f64> {
 
 /// Sets `fields` of `spec` as desired; one that is not desired is removed when `remove` says so.
 fn replace_fields(live: &mut Value, desired: &Value, fields: &[&str], remove: bool) {
-    let Some(spec) = live.as_object_mut().map(|root| root.entry("spec").or_insert_with(|| Value::Object(Map::new()))) else {
+    let Some(spec) = live.as_object_mut().map(|root| root.entry("spec").or_insert_with(|| Value::Object(Map::new())))
+    else {
         return;
     };
     let Some(spec) = spec.as_object_mut() else { return };
@@ -186,13 +187,19 @@ mod tests {
 
     #[test]
     fn what_the_api_server_filled_in_is_no_difference() {
-        let desired = stateful_set("1", json!({"replicas": 3, "template": {"spec": {"containers": [
-            {"name": "db", "image": "db:1", "resources": {"limits": {"memory": "1024Mi", "cpu": "0.1"}}, "env": []}
-        ]}}}));
-        let live = stateful_set("1", json!({"replicas": 3, "revisionHistoryLimit": 10, "template": {"metadata": {},
+        let desired = stateful_set(
+            "1",
+            json!({"replicas": 3, "template": {"spec": {"containers": [
+                {"name": "db", "image": "db:1", "resources": {"limits": {"memory": "1024Mi", "cpu": "0.1"}}, "env": []}
+            ]}}}),
+        );
+        let live = stateful_set(
+            "1",
+            json!({"replicas": 3, "revisionHistoryLimit": 10, "template": {"metadata": {},
             "spec": {"restartPolicy": "Always", "containers": [{"name": "db", "image": "db:1",
             "terminationMessagePath": "/dev/termination-log",
-            "resources": {"limits": {"memory": "1Gi", "cpu": "100m"}}}]}}}));
+            "resources": {"limits": {"memory": "1Gi", "cpu": "100m"}}}]}}}),
+        );
         assert_eq!(merge("StatefulSet", &live, &desired), None);
     }
 
@@ -220,24 +227,35 @@ mod tests {
 
     #[test]
     fn a_service_keeps_the_addresses_it_was_given() {
-        let service = |digest: &str, spec: Value| object(json!({
-            "apiVersion": "v1", "kind": "Service",
-            "metadata": {"name": "bar", "annotations": {RENDERED: digest}}, "spec": spec,
-        }));
-        let live = service("1", json!({"type": "NodePort", "clusterIP": "10.0.0.1", "sessionAffinity": "None",
+        let service = |digest: &str, spec: Value| {
+            object(json!({
+                "apiVersion": "v1", "kind": "Service",
+                "metadata": {"name": "bar", "annotations": {RENDERED: digest}}, "spec": spec,
+            }))
+        };
+        let live = service(
+            "1",
+            json!({"type": "NodePort", "clusterIP": "10.0.0.1", "sessionAffinity": "None",
             "externalTrafficPolicy": "Local", "selector": {"a": "1"},
-            "ports": [{"port": 80, "protocol": "TCP", "nodePort": 30080}]}));
-        let desired = service("2", json!({"type": "NodePort", "selector": {"b": "2"}, "ports": [{"port": 80}, {"port": 81}]}));
+            "ports": [{"port": 80, "protocol": "TCP", "nodePort": 30080}]}),
+        );
+        let desired =
+            service("2", json!({"type": "NodePort", "selector": {"b": "2"}, "ports": [{"port": 80}, {"port": 81}]}));
         let merged = merge("Service", &live, &desired).unwrap();
-        assert_eq!(merged.data["spec"], json!({"type": "NodePort", "clusterIP": "10.0.0.1", "sessionAffinity": "None",
-            "selector": {"b": "2"}, "ports": [{"port": 80, "nodePort": 30080}, {"port": 81}]}));
+        assert_eq!(
+            merged.data["spec"],
+            json!({"type": "NodePort", "clusterIP": "10.0.0.1", "sessionAffinity": "None",
+            "selector": {"b": "2"}, "ports": [{"port": 80, "nodePort": 30080}, {"port": 81}]})
+        );
     }
 
     #[test]
     fn the_data_of_a_config_map_is_replaced_whole() {
-        let config_map = |data: Value| object(json!({
-            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "bar", "annotations": {RENDERED: "1"}}, "data": data,
-        }));
+        let config_map = |data: Value| {
+            object(json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "bar", "annotations": {RENDERED: "1"}}, "data": data,
+            }))
+        };
         let desired = config_map(json!({"a": "1"}));
         assert_eq!(merge("ConfigMap", &config_map(json!({"a": "1"})), &desired), None);
         let merged = merge("ConfigMap", &config_map(json!({"a": "1", "b": "2"})), &desired).unwrap();

@@ -43,7 +43,9 @@ pub fn members_of(rsm: &ReplicatedStateMachine) -> Vec<i32> {
     match (rsm.spec.member_layout, &rsm.spec.instances) {
         (MemberLayout::StatefulSet, _) => (0..rsm.spec.replicas).collect(),
         (MemberLayout::Instances, Some(given)) => given.clone(),
-        (MemberLayout::Instances, None) => rsm.status.as_ref().map(|status| status.instances.clone()).unwrap_or_default(),
+        (MemberLayout::Instances, None) => {
+            rsm.status.as_ref().map(|status| status.instances.clone()).unwrap_or_default()
+        }
     }
 }
 

@@ -38,7 +38,12 @@ pub struct Child {
 
 impl World {
     /// Reads everything about an RSM; `None` when there is no such RSM.
-    pub async fn observe(client: &Client, namespace: &str, name: &str, now: Time) -> Result<Option<World>, kube::Error> {
+    pub async fn observe(
+        client: &Client,
+        namespace: &str,
+        name: &str,
+        now: Time,
+    ) -> Result<Option<World>, kube::Error> {
         let rsms: Api<ReplicatedStateMachine> = Api::namespaced(client.clone(), namespace);
         let Some(rsm) = rsms.get_opt(name).await? else { return Ok(None) };
         let generated = ListParams::default().labels(&names::selector_text(&names::generated(&rsm)));

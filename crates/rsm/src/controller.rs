@@ -1,0 +1,182 @@
+//! The controller: watches, and runs a plan for every RSM that something happened to.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use coregent_api::conditions::{self, State, set_condition};
+use coregent_api::{ReplicatedStateMachine, labels};
+use coregent_core::rsm::roles::parent_and_ordinal;
+use futures::StreamExt;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, PostParams};
+use kube::runtime::controller::{Action, Config, Controller};
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::watcher;
+use kube::{Client, ResourceExt};
+use tokio_util::sync::CancellationToken;
+
+use crate::names;
+use crate::ownership::controller_of;
+use crate::plan::ExecuteError;
+use crate::transformer::Interrupt;
+use crate::transformers::plan_builder;
+use crate::world::World;
+
+/// RSMs reconciled at the same time. Each holds its observation in memory, hence a bound.
+const CONCURRENCY: u16 = 16;
+/// How soon a reconcile that met a newer object looks again.
+const AFTER_CONFLICT: Duration = Duration::from_millis(10);
+/// The wait after the first failure; each further one doubles it.
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+/// No failure waits longer.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// Every RSM is looked at again at least this often, in case a watch lost something.
+const FALLBACK: Duration = Duration::from_secs(600);
+/// Load balancers drop connections that are silent for longer (rust.md 3.3 no. 2).
+const WATCH_SECONDS: u32 = 200;
+
+/// Why a reconcile failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Reading failed.
+    #[error("reading the set and what it generated: {0}")]
+    Observe(#[source] Box<kube::Error>),
+    /// A transformer failed.
+    #[error("building the plan: {0}")]
+    Build(#[source] Interrupt),
+    /// A write failed.
+    #[error(transparent)]
+    Execute(#[from] ExecuteError),
+}
+
+struct Context {
+    client: Client,
+    /// Failures in a row by object; the error policy has no memory of its own.
+    failures: Mutex<BTreeMap<String, u32>>,
+}
+
+/// Runs the RSM controller until `shutdown`; a reconcile that has begun is finished.
+pub async fn run(client: Client, shutdown: CancellationToken) {
+    let generated = watcher::Config::default()
+        .labels(&format!("{}={}", labels::MANAGED_BY, labels::MANAGED_BY_RSM))
+        .timeout(WATCH_SECONDS);
+    let all = watcher::Config::default().timeout(WATCH_SECONDS);
+    let controller = Controller::new(Api::<ReplicatedStateMachine>::all(client.clone()), all);
+    let store = controller.store();
+    let context = Arc::new(Context { client: client.clone(), failures: Mutex::default() });
+    let reconciling = controller
+        .owns(Api::<StatefulSet>::all(client.clone()), generated.clone())
+        .owns(Api::<Service>::all(client.clone()), generated.clone())
+        .owns(Api::<ConfigMap>::all(client.clone()), generated.clone())
+        .watches(Api::<Pod>::all(client.clone()), generated, move |pod| sets_of(&pod, &store))
+        .with_config(Config::default().concurrency(CONCURRENCY))
+        .graceful_shutdown_on(shutdown.clone().cancelled_owned())
+        .run(reconcile, on_error, context)
+        .for_each(|result| async move {
+            match result {
+                Ok((object, _)) => tracing::debug!(%object, "reconciled"),
+                // Normal after a deletion (rust.md 3.3 no. 13).
+                Err(kube::runtime::controller::Error::ObjectNotFound(object)) => tracing::debug!(%object, "gone"),
+                Err(error) => tracing::debug!(%error, "reconcile failed"),
+            }
+        });
+    let roles = crate::role_event::run(client, shutdown);
+    futures::join!(reconciling, roles);
+}
+
+/// The sets that a pod may belong to: its StatefulSet is that of the set, or that of one member of it.
+fn sets_of(pod: &Pod, known: &Store<ReplicatedStateMachine>) -> Vec<ObjectRef<ReplicatedStateMachine>> {
+    let namespace = pod.namespace().unwrap_or_default();
+    candidates(pod)
+        .into_iter()
+        .map(|name| ObjectRef::new(&name).within(&namespace))
+        .filter(|set| known.get(set).is_some())
+        .collect()
+}
+
+/// Names of the sets that a pod may belong to.
+pub(crate) fn candidates(pod: &Pod) -> Vec<String> {
+    let Some(owner) = controller_of(&pod.metadata).filter(|owner| owner.kind == "StatefulSet") else {
+        return Vec::new();
+    };
+    let (parent, number) = parent_and_ordinal(&owner.name);
+    let of_member = (number >= 0).then(|| parent.to_owned());
+    std::iter::once(owner.name.clone()).chain(of_member).collect()
+}
+
+async fn reconcile(rsm: Arc<ReplicatedStateMachine>, context: Arc<Context>) -> Result<Action, Error> {
+    let (namespace, name) = (rsm.namespace().unwrap_or_default(), rsm.name_any());
+    match pass(&context.client, &namespace, &name).await {
+        Err(Error::Execute(error)) if error.is_conflict() => Ok(Action::requeue(AFTER_CONFLICT)),
+        Err(error) => Err(error),
+        Ok(requeue) => {
+            context.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(&key(&namespace, &name));
+            Ok(Action::requeue(requeue.unwrap_or(FALLBACK)))
+        }
+    }
+}
+
+/// One pass over one RSM: observe, plan, carry out. Gives the time after which to look again, where something is known to
+/// need it.
+pub async fn pass(client: &Client, namespace: &str, name: &str) -> Result<Option<Duration>, Error> {
+    let now = Time(Timestamp::now());
+    let observed =
+        World::observe(client, namespace, name, now).await.map_err(|error| Error::Observe(Box::new(error)))?;
+    let Some(world) = observed else { return Ok(None) };
+    let plan = plan_builder(world.clone()).build().await.map_err(Error::Build)?;
+    match plan.execute(client).await {
+        Ok(done) => Ok(done.requeue),
+        Err(error) => {
+            if let ExecuteError::Foreign { .. } = &error {
+                report(client, &world, &error).await;
+            }
+            Err(error.into())
+        }
+    }
+}
+
+/// Notes in the status that an object of somebody else is in the way. Whatever happens to that write, the error that is
+/// reported stays the first one.
+async fn report(client: &Client, world: &World, error: &ExecuteError) {
+    let mut rsm = world.rsm.clone();
+    let mut status = rsm.status.take().unwrap_or_default();
+    let generation = rsm.metadata.generation;
+    let message = error.to_string();
+    let changed = set_condition(
+        &mut status.conditions,
+        conditions::READY,
+        State::False,
+        "ForeignObject",
+        &message,
+        generation,
+        &world.now,
+    );
+    if !changed {
+        return;
+    }
+    rsm.status = Some(status);
+    rsm.metadata.managed_fields = None;
+    let api: Api<ReplicatedStateMachine> = Api::namespaced(client.clone(), &rsm.namespace().unwrap_or_default());
+    let params = PostParams { field_manager: Some(names::MANAGER.to_owned()), ..PostParams::default() };
+    if let Err(error) = api.replace_status(&rsm.name_any(), &params, &rsm).await {
+        tracing::debug!(%error, "the status could not be written");
+    }
+}
+
+fn on_error(rsm: Arc<ReplicatedStateMachine>, error: &Error, context: Arc<Context>) -> Action {
+    let key = key(&rsm.namespace().unwrap_or_default(), &rsm.name_any());
+    let mut failures = context.failures.lock().unwrap_or_else(PoisonError::into_inner);
+    let count = failures.entry(key.clone()).or_default();
+    let wait = FIRST_WAIT.saturating_mul(1 << (*count).min(16)).min(LONGEST_WAIT);
+    *count = count.saturating_add(1);
+    tracing::warn!(set = key, %error, ?wait, "could not be brought to its spec; trying again");
+    Action::requeue(wait)
+}
+
+fn key(namespace: &str, name: &str) -> String {
+    format!("{namespace}/{name}")
+}

@@ -1,0 +1,56 @@
+//! Names of what an RSM generates, its labels and its finalizer (rsm.md 3.1, 3.3).
+
+use std::collections::BTreeMap;
+
+use coregent_api::rsm::MemberLayout;
+use coregent_api::{ReplicatedStateMachine, labels};
+use kube::ResourceExt;
+
+/// Field manager of every write of the RSM controller.
+pub const MANAGER: &str = "coregent-rsm";
+/// Finalizer on the RSM itself. Nothing that is generated carries one, so that it can go when no controller runs.
+pub const FINALIZER: &str = "rsm.coregent.io/finalizer";
+/// Annotation on generated objects: digest of what was rendered, to notice that something is to be removed.
+pub const RENDERED: &str = "coregent.io/rendered";
+
+/// The Service that gives pods their names.
+#[must_use]
+pub fn headless_service(rsm: &str) -> String {
+    format!("{rsm}-headless")
+}
+
+/// The ConfigMap with the environment of the members.
+#[must_use]
+pub fn env_config_map(rsm: &str) -> String {
+    format!("{rsm}-rsm-env")
+}
+
+/// The StatefulSet of a member in the `Instances` layout.
+#[must_use]
+pub fn instance(rsm: &str, number: i32) -> String {
+    format!("{rsm}-{number}")
+}
+
+/// The pod of a member.
+#[must_use]
+pub fn pod(rsm: &str, layout: MemberLayout, number: i32) -> String {
+    match layout {
+        MemberLayout::StatefulSet => format!("{rsm}-{number}"),
+        MemberLayout::Instances => format!("{rsm}-{number}-0"),
+    }
+}
+
+/// Labels on everything that is generated; used to list it back.
+#[must_use]
+pub fn generated(rsm: &ReplicatedStateMachine) -> BTreeMap<String, String> {
+    BTreeMap::from([
+        (labels::MANAGED_BY.to_owned(), labels::MANAGED_BY_RSM.to_owned()),
+        (labels::INSTANCE.to_owned(), rsm.name_any()),
+    ])
+}
+
+/// `a=1,b=2`, as list requests and the scale subresource want it.
+#[must_use]
+pub fn selector_text(labels: &BTreeMap<String, String>) -> String {
+    labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
+}

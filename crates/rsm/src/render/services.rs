@@ -1,0 +1,114 @@
+//! The Services of an RSM (rsm.md 3.5).
+
+use std::collections::BTreeSet;
+
+use coregent_api::pod::{Misfit, typed, typed_list};
+use coregent_api::{ReplicatedStateMachine, labels};
+use k8s_openapi::api::core::v1::{ContainerPort, PodTemplateSpec, Service, ServicePort, ServiceSpec};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::ResourceExt;
+
+use super::{base_selector, meta};
+use crate::annotation::{AnnotationScope, parse_annotations_of_scope};
+use crate::names;
+
+pub(super) fn render(rsm: &ReplicatedStateMachine, template: &PodTemplateSpec) -> Result<Vec<Service>, Misfit> {
+    let mut services = vec![headless(rsm, template)];
+    if let Some(service) = &rsm.spec.service {
+        services.push(main(rsm, &typed("spec.service", service)?));
+        // As in the origin, alternative Services come with a main one only (rsm.md 1.2).
+        let alternatives: Vec<Service> = typed_list("spec.alternativeServices", &rsm.spec.alternative_services)?;
+        services.extend(alternatives.into_iter().map(|service| alternative(rsm, service)));
+    }
+    Ok(services)
+}
+
+fn scoped(rsm: &ReplicatedStateMachine, scope: AnnotationScope) -> Option<std::collections::BTreeMap<String, String>> {
+    parse_annotations_of_scope(scope, rsm.metadata.annotations.as_ref()).filter(|annotations| !annotations.is_empty())
+}
+
+/// Gives every pod a name, ready or not: members must find each other before they can become ready.
+fn headless(rsm: &ReplicatedStateMachine, template: &PodTemplateSpec) -> Service {
+    let mut metadata = meta(rsm, names::headless_service(&rsm.name_any()));
+    metadata.annotations = scoped(rsm, AnnotationScope::HeadlessService);
+    let mut taken = BTreeSet::new();
+    let containers = template.spec.iter().flat_map(|spec| &spec.containers);
+    let ports: Vec<ServicePort> = containers
+        .flat_map(|container| container.ports.iter().flatten())
+        .filter_map(|port| headless_port(port, &mut taken))
+        .collect();
+    Service {
+        metadata,
+        spec: Some(ServiceSpec {
+            type_: Some("ClusterIP".to_owned()),
+            cluster_ip: Some("None".to_owned()),
+            selector: Some(base_selector(rsm)),
+            ports: (!ports.is_empty()).then_some(ports),
+            publish_not_ready_addresses: Some(true),
+            ..ServiceSpec::default()
+        }),
+        ..Service::default()
+    }
+}
+
+/// A name that is taken falls back to the generated one; a port that is taken altogether is left out, since the API
+/// server would refuse the whole Service for it.
+fn headless_port(port: &ContainerPort, taken: &mut BTreeSet<String>) -> Option<ServicePort> {
+    let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
+    let generated = format!("{}-{}", protocol.to_lowercase(), port.container_port);
+    if !taken.insert(format!("{protocol}/{}", port.container_port)) {
+        return None;
+    }
+    let (name, target) = match port.name.clone().filter(|name| !name.is_empty()) {
+        Some(name) if !taken.contains(&name) => (name.clone(), IntOrString::String(name)),
+        _ => (generated, IntOrString::Int(port.container_port)),
+    };
+    taken.insert(name.clone());
+    Some(ServicePort {
+        name: Some(name),
+        port: port.container_port,
+        protocol: Some(protocol),
+        target_port: Some(target),
+        ..ServicePort::default()
+    })
+}
+
+/// Leads to the leader, or to every pod when no roles are declared.
+fn main(rsm: &ReplicatedStateMachine, wanted: &Service) -> Service {
+    let mut metadata = meta(rsm, rsm.name_any());
+    let mut all = wanted.metadata.labels.clone().unwrap_or_default();
+    all.extend(metadata.labels.take().unwrap_or_default());
+    metadata.labels = Some(all);
+    metadata.annotations = scoped(rsm, AnnotationScope::Service);
+    let mut selector = base_selector(rsm);
+    if let Some(leader) = rsm.spec.roles.iter().find(|role| role.is_leader) {
+        selector.insert(labels::ROLE.to_owned(), leader.name.clone());
+    }
+    let type_ = wanted.spec.as_ref().and_then(|spec| spec.type_.clone()).filter(|type_| !type_.is_empty());
+    let local = (type_.as_deref() == Some("LoadBalancer")).then(|| "Local".to_owned());
+    Service {
+        metadata,
+        spec: Some(ServiceSpec {
+            type_,
+            external_traffic_policy: local,
+            ports: wanted.spec.as_ref().and_then(|spec| spec.ports.clone()),
+            selector: Some(selector),
+            ..ServiceSpec::default()
+        }),
+        ..Service::default()
+    }
+}
+
+/// As its author wrote it, with our labels, our owner and the annotations of its scope.
+fn alternative(rsm: &ReplicatedStateMachine, service: Service) -> Service {
+    let name = service.name_any();
+    let generated = meta(rsm, name);
+    let mut metadata = service.metadata;
+    metadata.namespace = generated.namespace;
+    metadata.labels.get_or_insert_default().extend(generated.labels.unwrap_or_default());
+    metadata.owner_references = generated.owner_references;
+    if let Some(annotations) = scoped(rsm, AnnotationScope::AlternativeService) {
+        metadata.annotations.get_or_insert_default().extend(annotations);
+    }
+    Service { metadata, spec: service.spec, ..Service::default() }
+}

@@ -1,0 +1,146 @@
+//! What an RSM reports of itself: a pure function of what was seen (rsm.md 2.2 no. 4, 4.5, 4.6).
+
+use coregent_api::conditions::{self, State, set_condition};
+use coregent_api::rsm::{MemberLayout, MemberStatus, ReplicatedStateMachineStatus};
+use coregent_api::{ReplicatedStateMachine, labels};
+use coregent_core::rsm::roles;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+
+use crate::names;
+use crate::order::{compose_role_priority_map, role_of};
+use crate::ready::{is_rsm_ready, members_of};
+use crate::world::World;
+
+/// The status that follows from what was seen, given the one before.
+#[must_use]
+pub fn observed(world: &World, before: &ReplicatedStateMachineStatus) -> ReplicatedStateMachineStatus {
+    let rsm = &world.rsm;
+    let mut status = before.clone();
+    copy_counts(world, &mut status);
+    status.members_status = members(world);
+    status.selector = rsm.spec.selector.match_labels.as_ref().map(names::selector_text);
+    bring_up(rsm, &mut status);
+    let mut with_status = rsm.clone();
+    with_status.status = Some(status.clone());
+    let (state, reason, message) = readiness(&with_status, &status);
+    let generation = rsm.metadata.generation;
+    set_condition(&mut status.conditions, conditions::READY, state, reason, &message, generation, &world.now);
+    set_condition(&mut status.conditions, conditions::SPEC_VALID, State::True, "Valid", "", generation, &world.now);
+    status
+}
+
+/// Counts of all StatefulSets together. The counts of one that its controller has not looked at since it was changed
+/// speak of an older spec: none of its pods counts as updated.
+fn copy_counts(world: &World, status: &mut ReplicatedStateMachineStatus) {
+    let sets = &world.stateful_sets;
+    let of = |set: &StatefulSet| set.status.clone().unwrap_or_default();
+    let looked_at = |set: &&StatefulSet| of(set).observed_generation >= set.metadata.generation;
+    let sum = |count: fn(&k8s_openapi::api::apps::v1::StatefulSetStatus) -> Option<i32>| {
+        sets.iter().map(|set| count(&of(set)).unwrap_or_default()).sum::<i32>()
+    };
+    status.replicas = sum(|set| Some(set.replicas));
+    status.ready_replicas = Some(sum(|set| set.ready_replicas));
+    status.available_replicas = Some(sum(|set| set.available_replicas));
+    status.current_replicas = Some(sum(|set| set.current_replicas));
+    status.updated_replicas =
+        Some(sets.iter().filter(looked_at).map(|set| of(set).updated_replicas.unwrap_or_default()).sum());
+    (status.current_revision, status.update_revision, status.collision_count) =
+        match (world.rsm.spec.member_layout, sets.as_slice()) {
+            (MemberLayout::StatefulSet, [set]) => {
+                let seen = of(set);
+                (seen.current_revision, seen.update_revision, seen.collision_count)
+            }
+            // Every member has its own.
+            _ => (None, None, None),
+        };
+    if let Some(generation) = rendered_generation(world) {
+        status.current_generation = Some(generation);
+    }
+}
+
+/// Generation that all StatefulSets were rendered from at least; `None` while one is missing or says nothing.
+fn rendered_generation(world: &World) -> Option<i64> {
+    let wanted = match world.rsm.spec.member_layout {
+        MemberLayout::StatefulSet => 1,
+        MemberLayout::Instances => members_of(&world.rsm).len(),
+    };
+    if world.stateful_sets.len() < wanted {
+        return None;
+    }
+    let label = |set: &StatefulSet| set.labels().get(labels::CONTROLLER_GENERATION)?.parse::<i64>().ok();
+    let generations: Option<Vec<i64>> = world.stateful_sets.iter().map(label).collect();
+    // A set that is to have no member at all was rendered as soon as it was looked at.
+    generations.and_then(|all| all.into_iter().min().or(world.rsm.metadata.generation))
+}
+
+/// Members by role: ready, staying, with a declared role; the leader first. Rebuilt from scratch each time.
+fn members(world: &World) -> Vec<MemberStatus> {
+    let declared = &world.rsm.spec.roles;
+    let priorities = compose_role_priority_map(declared);
+    let mut listed: Vec<((i32, i64), MemberStatus)> = world
+        .pods
+        .iter()
+        .filter(|pod| pod.metadata.deletion_timestamp.is_none() && is_ready(pod))
+        .filter_map(|pod| {
+            let name = role_of(pod);
+            let role =
+                declared.iter().find(|role| !name.is_empty() && role.name.to_lowercase() == name.to_lowercase())?;
+            let key = (roles::priority_of(&priorities, name), world.number(pod));
+            Some((key, MemberStatus { pod_name: pod.name_any(), role: role.clone() }))
+        })
+        .collect();
+    listed.sort_by(|(a, _), (b, _)| roles::compare(*a, *b, true));
+    listed.into_iter().map(|(_, member)| member).collect()
+}
+
+/// Whether the condition Ready of a pod is true.
+#[must_use]
+pub fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// The first start of a set whose roles are probed. Clamped: a set that was scaled out before it was up would otherwise
+/// never count as started (rsm.md 4.6).
+fn bring_up(rsm: &ReplicatedStateMachine, status: &mut ReplicatedStateMachineStatus) {
+    if rsm.spec.roles.is_empty() || rsm.spec.role_probe.is_none() {
+        return;
+    }
+    if status.init_replicas == 0 {
+        status.init_replicas = rsm.spec.desired_replicas();
+    }
+    let ready = status.ready_init_replicas.unwrap_or_default();
+    if ready < status.init_replicas {
+        let with_role = i32::try_from(status.members_status.len()).unwrap_or(i32::MAX);
+        status.ready_init_replicas = Some(with_role.min(status.init_replicas));
+    }
+}
+
+fn readiness(rsm: &ReplicatedStateMachine, status: &ReplicatedStateMachineStatus) -> (State, &'static str, String) {
+    let leaders: Vec<&str> = status
+        .members_status
+        .iter()
+        .filter(|member| member.role.is_leader)
+        .map(|member| member.pod_name.as_str())
+        .collect();
+    if leaders.len() > 1 {
+        return (State::False, "TooManyLeaders", format!("several members lead: {}", leaders.join(", ")));
+    }
+    if is_rsm_ready(Some(rsm)) {
+        return (State::True, "AllMembersReady", String::new());
+    }
+    let wanted = rsm.spec.desired_replicas();
+    let ready = status.ready_replicas.unwrap_or_default();
+    let updated = status.updated_replicas.unwrap_or_default();
+    if ready < wanted {
+        (State::False, "MembersNotReady", format!("{ready} of {wanted} members are ready"))
+    } else if updated < wanted {
+        (State::False, "MembersOutdated", format!("{updated} of {wanted} members are at the newest revision"))
+    } else if leaders.is_empty() && !rsm.spec.roles.is_empty() && rsm.spec.role_probe.is_some() {
+        (State::False, "NoLeader", "no ready member leads".to_owned())
+    } else {
+        (State::False, "Settling", "waits for the newest spec to be observed".to_owned())
+    }
+}
