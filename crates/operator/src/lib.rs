@@ -1,1 +1,118 @@
-//! Coregent: see ARCHITECTURE.md for what this crate holds.
+//! The database controller and the wiring of all controllers.
+//!
+//! Observe, decide, act (architecture.md): [`observe`] turns what the watches say into a plain world, deciding is in
+//! `coregent_core::failover`, [`act`] carries each step out as one conditional write, and [`objects`] renders what a
+//! cluster consists of. Nothing here decides who is primary.
+
+mod act;
+mod clock;
+mod controller;
+mod error;
+pub mod leader;
+mod metrics;
+pub mod objects;
+pub mod observe;
+pub mod status;
+pub mod validate;
+
+pub use error::Error;
+pub use metrics::Metrics;
+
+use crate::clock::Clock;
+use kube::Client;
+use std::net::SocketAddr;
+use tokio_util::sync::CancellationToken;
+
+/// Duration of a primary Lease in milliseconds (failover.md F2).
+pub const LEASE_DURATION: u64 = 6_000;
+
+/// How to run the operator.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Names this process among operators and in events; its host name or pod name.
+    pub identity: String,
+    /// Look after the clusters of this namespace only; of all when absent.
+    pub namespace: Option<String>,
+    /// Namespace of the Lease by which several operators agree who works; without one this process works at once.
+    pub leader_election: Option<String>,
+    /// Where `/metrics`, `/livez` and `/readyz` are served; nowhere when absent.
+    pub metrics_addr: Option<SocketAddr>,
+    /// Leave the ReplicatedStateMachine controller out: another process runs it.
+    pub without_rsm: bool,
+}
+
+/// Runs every controller until `shutdown`, and ends when what was begun has been drained.
+///
+/// # Errors
+/// When the metrics address cannot be opened, or a part ends that never should.
+pub async fn run(client: Client, options: Options, shutdown: CancellationToken) -> Result<(), Error> {
+    let metrics = Metrics::default();
+    let serving =
+        options.metrics_addr.map(|address| tokio::spawn(metrics::serve(address, metrics.clone(), shutdown.clone())));
+    let work = lead_and_work(&client, &options, &metrics, &shutdown);
+    match serving {
+        None => work.await,
+        Some(serving) => tokio::select! {
+            done = work => done,
+            served = serving => match served {
+                Ok(Err(error)) => Err(error),
+                _ if shutdown.is_cancelled() => Ok(()),
+                _ => Err(Error::Ended("the metrics endpoint")),
+            },
+        },
+    }
+}
+
+async fn lead_and_work(
+    client: &Client,
+    options: &Options,
+    metrics: &Metrics,
+    shutdown: &CancellationToken,
+) -> Result<(), Error> {
+    let Some(namespace) = &options.leader_election else {
+        metrics.leads(true);
+        return work(client, options, metrics, shutdown.clone()).await;
+    };
+    while !shutdown.is_cancelled() {
+        metrics.set_ready(true);
+        let clock = Clock::start();
+        let Some(leadership) = leader::lead(client, namespace, &options.identity, clock, shutdown).await else { break };
+        metrics.leads(true);
+        tracing::info!(identity = %options.identity, "leads");
+        let stop = shutdown.child_token();
+        let lost = leadership.lost.clone();
+        let watching = tokio::spawn({
+            let stop = stop.clone();
+            async move {
+                lost.cancelled().await;
+                stop.cancel();
+            }
+        });
+        let done = work(client, options, metrics, stop).await;
+        watching.abort();
+        metrics.leads(false);
+        // Given back only once everything is drained.
+        leadership.resign().await;
+        done?;
+    }
+    Ok(())
+}
+
+async fn work(client: &Client, options: &Options, metrics: &Metrics, stop: CancellationToken) -> Result<(), Error> {
+    let cache = observe::Cache::new(Clock::start());
+    let mut watches = observe::start(client, options.namespace.as_deref(), &cache, metrics, &stop);
+    let identity = options.identity.clone();
+    let database = controller::run(client.clone(), cache, metrics.clone(), identity, stop.clone());
+    let sets = replicated_state_machines(client, options, &stop);
+    tokio::join!(database, sets);
+    watches.abort_all();
+    while watches.join_next().await.is_some() {}
+    Ok(())
+}
+
+async fn replicated_state_machines(client: &Client, options: &Options, stop: &CancellationToken) {
+    if options.without_rsm {
+        return;
+    }
+    let _ = (client, stop);
+}

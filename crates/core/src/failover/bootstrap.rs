@@ -2,6 +2,7 @@
 
 use super::decision::{Remembered, Step};
 use super::draft::Draft;
+use super::instances;
 use super::raise;
 use super::repair;
 use super::round;
@@ -20,8 +21,7 @@ pub(super) fn without_lease(draft: &mut Draft<'_>) {
     if has_data(world) {
         return lost(draft);
     }
-    if !world.cluster.deployable {
-        draft.diagnose("the cluster is made as soon as what it needs is there");
+    if !instances::is_deployable(draft) {
         return;
     }
     if world.operations().active.is_none() {

@@ -35,6 +35,8 @@ pub enum Step {
         /// What is written ahead, for the fail point and for people.
         what: Remembered,
     },
+    /// Write the base configuration, the generated Secrets and the members' account.
+    DeployBaseConfig,
     /// Create the bootstrap grant, create-only (F14).
     CreateGrant {
         /// Who may run initdb.
@@ -175,6 +177,7 @@ impl Step {
             Step::Remember { what: Remembered::IndexUsed } => "failover.write-index",
             Step::Remember { what: Remembered::RequestHandled } => "failover.answer-request",
             Step::Remember { what: Remembered::Facts } => "failover.write-facts",
+            Step::DeployBaseConfig => "failover.deploy-base-config",
             Step::CreateGrant { .. } => "failover.create-grant",
             Step::CreateLease { .. } => "failover.create-lease",
             Step::Raise { .. } => "failover.raise",
@@ -189,7 +192,8 @@ impl Step {
     }
 
     /// Every id, for tests that enumerate (step × phase).
-    pub const IDS: [&'static str; 16] = [
+    pub const IDS: [&'static str; 17] = [
+        "failover.deploy-base-config",
         "failover.write-operation",
         "failover.advance-operation",
         "failover.complete",
@@ -213,6 +217,7 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Step::Remember { what } => write!(f, "write status: {what:?}"),
+            Step::DeployBaseConfig => f.write_str("write the base configuration"),
             Step::CreateGrant { member } => write!(f, "create bootstrap grant for {member}"),
             Step::CreateLease { epoch, .. } => write!(f, "create primary Lease at epoch {epoch}"),
             Step::Raise { version, epoch, fence } => {

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 /// Makes the RSM have the members that are to be, one step at a time.
 pub(super) fn keep(draft: &mut Draft<'_>, lease: &Lease) {
     let world = draft.world;
-    if !world.cluster.deployable {
+    if !is_deployable(draft) {
         return;
     }
     let planned = planned(world);
@@ -36,6 +36,45 @@ pub(super) fn keep(draft: &mut Draft<'_>, lease: &Lease) {
     if labels::open_primary(world, lease).is_some() {
         with_primary(draft, &wanted, &planned);
     }
+}
+
+/// Whether members can be made; makes what they need if nothing else is waited for (kubegres.md 10.1).
+pub(super) fn is_deployable(draft: &mut Draft<'_>) -> bool {
+    let world = draft.world;
+    for absent in &world.cluster.waits_for {
+        draft.diagnose(absent.clone());
+    }
+    let deploying = world.operations().step() == Some(StepId::BaseConfigDeploying);
+    if world.cluster.base_config {
+        if deploying {
+            draft.memory.operations = world.operations().end(Outcome::Completed, None);
+            draft.remember(Remembered::OperationEnded);
+        }
+        return world.cluster.waits_for.is_empty() && !deploying;
+    }
+    if !world.cluster.waits_for.is_empty() {
+        return false;
+    }
+    if deploying {
+        draft.step(Step::DeployBaseConfig);
+        return false;
+    }
+    let start = Start {
+        operation: OperationId::BaseConfigCountSpecEnforcement,
+        step: StepId::BaseConfigDeploying,
+        id: None,
+        subject: None,
+        epoch: world.memory.primary.epoch.0,
+        reason: None,
+    };
+    match world.operations().start(start, world.wall) {
+        Ok(operations) => {
+            draft.memory.operations = operations;
+            draft.remember(Remembered::OperationStarted);
+        }
+        Err(excluded) => draft.diagnose(excluded.to_string()),
+    }
+    false
 }
 
 /// The primary is open: replicas are made from it, all that are missing at once, since base copies run side by side.

@@ -120,7 +120,7 @@ fn phase(world: &World, memory: &Memory, has_primary: bool, ready: usize) -> Pha
     match memory.operations.step() {
         Some(StepId::PrimaryDbWaitingBeforeFailingOver | StepId::PrimaryDbFailingOver) => Phase::FailingOver,
         Some(StepId::PrimaryDbSwitchingOver) => Phase::SwitchingOver,
-        _ if !world.cluster.deployable && first => Phase::Waiting,
+        _ if !world.cluster.waits_for.is_empty() && first => Phase::Waiting,
         _ if first => Phase::Creating,
         _ if !has_primary => Phase::Unavailable,
         Some(StepId::ReplicaDbDeploying) if memory.last_failover.is_none() && ready < wanted(world) => Phase::Creating,
@@ -171,6 +171,9 @@ fn conditions(
         Some(active) => set("Progressing", true, "OperationActive", active.step_id.to_string()),
         None => set("Progressing", false, "Idle", or(&why, "nothing is being changed")),
     }
+    let waits = !world.cluster.waits_for.is_empty();
+    let reason = if waits { "WaitsForNamedObject" } else { "Found" };
+    set("Waiting", waits, reason, world.cluster.waits_for.join("; "));
     let failing = step.is_some_and(|active| active.step_id.is_change_of_primary());
     let reason = if failing { "OperationActive" } else { "Idle" };
     let message = if failing { or(&why, "another primary is being promoted") } else { String::new() };

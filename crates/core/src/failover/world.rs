@@ -57,12 +57,21 @@ pub struct Cluster {
     pub paused: bool,
     /// It is being deleted.
     pub deleting: bool,
-    /// The objects that members need (Secrets, base configuration, account) are there.
-    pub deployable: bool,
+    /// What a person named and is absent, one line each, for example a Secret. Nothing is deployed before it is there.
+    pub waits_for: Vec<String>,
+    /// The base configuration, Secrets and account that members need are there.
+    pub base_config: bool,
     /// A planned hand-over that a person asks for.
     pub switchover: Option<SwitchoverRequest>,
     /// Duration of the primary Lease (F2), milliseconds.
     pub lease_duration: u64,
+}
+
+impl Cluster {
+    /// Whether members can be made.
+    pub fn deployable(&self) -> bool {
+        self.waits_for.is_empty() && self.base_config
+    }
 }
 
 /// Mode of replication (F7).

@@ -1,0 +1,311 @@
+//! Every object of our clusters as last seen, and who is to be woken when one changes. A plain struct with
+//! `applied`/`deleted`/`listed`; the watches only feed it.
+
+use super::leases::Leases;
+use super::pods::Pods;
+use crate::clock::Clock;
+use coregent_api::{DatabaseCluster, ReplicatedStateMachine, labels};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolumeClaim, Pod, Secret};
+use kube::ResourceExt;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+
+/// `(namespace, name)`.
+pub type Key = (String, String);
+
+/// What one watch says.
+#[derive(Debug)]
+pub(super) enum Change<K> {
+    /// A complete list, after a start or a gap.
+    Listed(Vec<K>),
+    /// Created or changed.
+    Applied(K),
+    /// Gone; as it last was.
+    Deleted(K),
+    /// The watch has a gap from here on.
+    Broken,
+}
+
+/// The objects.
+#[derive(Default)]
+pub(super) struct Objects {
+    pub(super) clusters: Table<DatabaseCluster>,
+    pub(super) rsms: Table<ReplicatedStateMachine>,
+    pub(super) claims: Table<PersistentVolumeClaim>,
+    pub(super) secrets: Table<Secret>,
+    pub(super) config_maps: Table<ConfigMap>,
+    pub(super) nodes: Table<Node>,
+    pub(super) pods: Pods,
+    pub(super) leases: Leases,
+    listed: BTreeSet<&'static str>,
+}
+
+/// The kinds whose first list must be there before anything is decided: nothing is ever derived from a cache that is
+/// not known to be complete (rust.md 3.3, no. 18 and 19).
+pub(super) const KINDS: [&str; 8] = [
+    "DatabaseCluster",
+    "ReplicatedStateMachine",
+    "PersistentVolumeClaim",
+    "Secret",
+    "ConfigMap",
+    "Node",
+    "Pod",
+    "Lease",
+];
+
+/// See the module.
+pub struct Cache {
+    objects: Mutex<Objects>,
+    wakers: Mutex<BTreeMap<Key, Arc<Notify>>>,
+    /// Told of clusters that come and go.
+    roster: Notify,
+    clock: Clock,
+}
+
+impl Cache {
+    /// An empty cache.
+    #[must_use]
+    pub fn new(clock: Clock) -> Arc<Cache> {
+        Arc::new(Cache {
+            objects: Mutex::new(Objects::default()),
+            wakers: Mutex::new(BTreeMap::new()),
+            roster: Notify::new(),
+            clock,
+        })
+    }
+
+    /// The clock that everything here is measured by.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Objects> {
+        // A panic elsewhere leaves whole objects behind: each update is one assignment.
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether every kind has been listed at least once.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        let objects = self.lock();
+        KINDS.iter().all(|kind| objects.listed.contains(kind))
+    }
+
+    /// The clusters that exist.
+    #[must_use]
+    pub fn clusters(&self) -> Vec<Key> {
+        self.lock().clusters.keys()
+    }
+
+    /// Waits until clusters may have come or gone, or the cache may have become complete.
+    pub async fn roster_changed(&self) {
+        self.roster.notified().await;
+    }
+
+    /// What wakes the reconciliation of `key`.
+    pub fn waker(&self, key: &Key) -> Arc<Notify> {
+        let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        wakers.entry(key.clone()).or_default().clone()
+    }
+
+    fn wake(&self, key: &Key) {
+        let wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(waker) = wakers.get(key) {
+            waker.notify_one();
+        }
+    }
+
+    fn wake_all(&self, wanted: impl Fn(&Key) -> bool) {
+        let wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        wakers.iter().filter(|(key, _)| wanted(key)).for_each(|(_, waker)| waker.notify_one());
+    }
+
+    /// Wakes the cluster that `object` carries the label of.
+    fn wake_owner(&self, object: &impl ResourceExt) {
+        if let Some(cluster) = object.labels().get(labels::CLUSTER) {
+            self.wake(&(object.namespace().unwrap_or_default(), cluster.clone()));
+        }
+    }
+
+    pub(super) fn mark_listed(&self, kind: &'static str) {
+        let first = self.lock().listed.insert(kind);
+        if first {
+            self.roster.notify_one();
+            self.wake_all(|_| true);
+        }
+    }
+
+    pub(super) fn on_cluster(&self, change: Change<DatabaseCluster>) {
+        self.lock().clusters.take(change, |cluster| self.wake(&key_of(cluster)));
+        self.roster.notify_one();
+    }
+
+    pub(super) fn on_rsm(&self, change: Change<ReplicatedStateMachine>) {
+        self.lock().rsms.take(change, |rsm| self.wake_owner(rsm));
+    }
+
+    pub(super) fn on_claim(&self, change: Change<PersistentVolumeClaim>) {
+        self.lock().claims.take(change, |claim| self.wake_owner(claim));
+    }
+
+    /// A Secret's values are not kept: only that it is there, and which keys it has.
+    pub(super) fn on_secret(&self, change: Change<Secret>) {
+        self.lock().secrets.take(change, |secret| {
+            let namespace = secret.namespace().unwrap_or_default();
+            self.wake_all(|key| key.0 == namespace);
+        });
+    }
+
+    pub(super) fn on_config_map(&self, change: Change<ConfigMap>) {
+        self.lock().config_maps.take(change, |map| {
+            let namespace = map.namespace().unwrap_or_default();
+            self.wake_all(|key| key.0 == namespace);
+        });
+    }
+
+    pub(super) fn on_node(&self, change: Change<Node>) {
+        let mut woken = false;
+        {
+            let mut objects = self.lock();
+            let before: BTreeMap<String, bool> = objects.nodes.readiness();
+            objects.nodes.take(change, |_| ());
+            woken |= before != objects.nodes.readiness();
+        }
+        // A node's status is renewed all the time; only its readiness is of interest.
+        if woken {
+            self.wake_all(|_| true);
+        }
+    }
+
+    pub(super) fn on_pod(&self, change: Change<Pod>) {
+        self.lock().pods.take(change, |pod| self.wake_owner(pod));
+    }
+
+    pub(super) fn on_lease(&self, change: Change<Lease>) {
+        let now = self.clock.now();
+        self.lock().leases.take(change, now, |lease| self.wake_owner(lease));
+    }
+
+    /// Takes in the answer of a write of ours, so that the next decision sees it without waiting for the watch.
+    pub fn wrote_cluster(&self, cluster: DatabaseCluster) {
+        self.lock().clusters.put(cluster);
+    }
+
+    /// See [`Cache::wrote_cluster`].
+    pub fn wrote_lease(&self, lease: Lease) {
+        let now = self.clock.now();
+        self.lock().leases.put(lease, now);
+    }
+
+    /// See [`Cache::wrote_cluster`].
+    pub fn wrote_rsm(&self, rsm: ReplicatedStateMachine) {
+        self.lock().rsms.put(rsm);
+    }
+
+    /// See [`Cache::wrote_cluster`].
+    pub fn wrote_secret(&self, secret: Secret) {
+        self.lock().secrets.put(secret);
+    }
+
+    /// See [`Cache::wrote_cluster`].
+    pub fn wrote_config_map(&self, map: ConfigMap) {
+        self.lock().config_maps.put(map);
+    }
+
+    /// Takes in the labels and annotations of the answer, not its status: whether a status was written after a raise
+    /// is judged by the watch alone, which shows every version in order (failover.md F4).
+    pub fn wrote_pod(&self, pod: Pod) {
+        self.lock().pods.put_metadata(pod);
+    }
+}
+
+/// Objects of one kind by key.
+pub(super) struct Table<K> {
+    objects: BTreeMap<Key, Arc<K>>,
+}
+
+impl<K> Default for Table<K> {
+    fn default() -> Table<K> {
+        Table { objects: BTreeMap::new() }
+    }
+}
+
+impl<K: ResourceExt> Table<K> {
+    pub(super) fn get(&self, key: &Key) -> Option<&Arc<K>> {
+        self.objects.get(key)
+    }
+
+    pub(super) fn keys(&self) -> Vec<Key> {
+        self.objects.keys().cloned().collect()
+    }
+
+    pub(super) fn values(&self) -> impl Iterator<Item = &Arc<K>> {
+        self.objects.values()
+    }
+
+    /// Keeps `object` unless a newer version of it is here already.
+    pub(super) fn put(&mut self, object: K) -> bool {
+        let key = key_of(&object);
+        let newer = self.objects.get(&key).is_none_or(|held| version_of(held.as_ref()) <= version_of(&object));
+        if newer {
+            self.objects.insert(key, Arc::new(object));
+        }
+        newer
+    }
+
+    fn take(&mut self, change: Change<K>, mut touched: impl FnMut(&K)) {
+        match change {
+            Change::Applied(object) => {
+                touched(&object);
+                self.put(object);
+            }
+            Change::Deleted(object) => {
+                touched(&object);
+                let key = key_of(&object);
+                // A late event about an object that has been made anew since must not remove the new one.
+                if self.objects.get(&key).is_some_and(|held| held.uid() == object.uid()) {
+                    self.objects.remove(&key);
+                }
+            }
+            Change::Listed(objects) => {
+                let listed: BTreeSet<Key> = objects.iter().map(key_of).collect();
+                let gone: Vec<Key> = self.objects.keys().filter(|key| !listed.contains(*key)).cloned().collect();
+                for key in gone {
+                    if let Some(object) = self.objects.remove(&key) {
+                        touched(&object);
+                    }
+                }
+                for object in objects {
+                    touched(&object);
+                    self.put(object);
+                }
+            }
+            Change::Broken => {}
+        }
+    }
+}
+
+impl Table<Node> {
+    /// Whether each node says that it is Ready.
+    pub(super) fn readiness(&self) -> BTreeMap<String, bool> {
+        self.values().map(|node| (node.name_any(), is_ready(node))).collect()
+    }
+}
+
+fn is_ready(node: &Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// The key of an object.
+pub(super) fn key_of(object: &impl ResourceExt) -> Key {
+    (object.namespace().unwrap_or_default(), object.name_any())
+}
+
+/// The version of an object as a number. Kubernetes lets clients compare them since 1.35.
+pub(super) fn version_of(object: &impl ResourceExt) -> u64 {
+    object.meta().resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,12 @@
+//! Observing: what the watches and our own writes' answers say, as one [`World`](coregent_core::failover::World) per
+//! cluster.
+
+mod cache;
+mod leases;
+mod pods;
+mod watch;
+mod world;
+
+pub use cache::{Cache, Key};
+pub use watch::start;
+pub use world::{Held, View};
