@@ -1,6 +1,6 @@
 //! Acting: each step of a decision as one conditional write. Nothing here decides anything.
 
-use crate::error::{Error, is_status};
+use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::objects;
 use crate::observe::{Cache, View};

@@ -111,8 +111,7 @@ async fn work(client: &Client, options: &Options, metrics: &Metrics, stop: Cance
 }
 
 async fn replicated_state_machines(client: &Client, options: &Options, stop: &CancellationToken) {
-    if options.without_rsm {
-        return;
+    if !options.without_rsm {
+        coregent_rsm::run(client.clone(), stop.clone()).await;
     }
-    let _ = (client, stop);
 }
