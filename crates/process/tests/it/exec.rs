@@ -43,7 +43,9 @@ async fn end(container: Container) {
 fn exec_runs_inside_with_the_containers_user_and_environment() {
     run(async {
         let container = sleeper().await;
-        let mut spec = shell("id -un; echo $FROM $MORE; cat /proc/1/cmdline; hostname; pwd; ls /proc/$$/fd | wc -l");
+        let mut spec = shell(
+            "id -un; echo $FROM $MORE; cat /proc/1/cmdline; hostname; pwd; ls /proc/$$/fd > /tmp/fds; wc -l < /tmp/fds",
+        );
         spec.env = vec![("MORE".to_owned(), "exec".to_owned())];
         spec.working_dir = Some("/usr".into());
         let (status, output, _) = read(&mut container.exec(spec).await.unwrap()).await;
