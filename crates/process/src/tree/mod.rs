@@ -8,6 +8,7 @@
 //! program, never `tokio::process` or `std::process::Child::wait`.
 
 mod lock;
+mod processes;
 mod reaper;
 mod sweep;
 

@@ -133,7 +133,8 @@ impl Reaper {
     fn reap(&self) {
         let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            match rustix::process::waitpid(None, WaitOptions::NOHANG) {
+            // `wait`, not `waitpid(None)`: that one means «of my own process group», which no engine process is in.
+            match rustix::process::wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) => {
                     let (pid, status) = (pid.as_raw_nonzero().get().unsigned_abs(), ExitStatus::from_wait(status));
                     match ends.remove(&pid) {
