@@ -11,9 +11,8 @@ use tokio::net::unix::pipe;
 
 use crate::container::Container;
 use crate::error::StartError;
-use crate::launcher::null;
+use crate::launcher::{Running, null};
 use crate::pty::{self, Terminal};
-use crate::running::Running;
 use crate::shim::EXEC_VERB;
 use crate::spec::{ExitStatus, User};
 use crate::wire::{ExecOrder, ProcessOrder};
@@ -51,9 +50,9 @@ impl Default for TerminalSize {
 }
 
 /// The writing side of a program's standard input; dropping it closes a pipe (a terminal stays open).
-pub type Input = Box<dyn AsyncWrite + Send + Unpin>;
+pub type Input = Box<dyn AsyncWrite + Send + Sync + Unpin>;
 /// The reading side of a program's output.
-pub type Output = Box<dyn AsyncRead + Send + Unpin>;
+pub type Output = Box<dyn AsyncRead + Send + Sync + Unpin>;
 
 /// A program started by [`Container::exec`]. It is killed when this is dropped, and when its container ends.
 pub struct ExecProcess {
