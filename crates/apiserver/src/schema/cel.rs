@@ -79,12 +79,9 @@ pub fn root(node: &Node, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     if !has_rules(node) {
         return Vec::new();
     }
-    thread_local! {
-        // Registering some two hundred functions costs more than evaluating most rules.
-        static LIBRARY: Context<'static> = Context::default().with_all();
-    }
+    let context = Context::default().with_all();
     let mut errors = Vec::new();
-    LIBRARY.with(|library| walk(node, new, old, "", library, &mut errors));
+    walk(node, new, old, "", &context, &mut errors);
     errors
 }
 

@@ -228,7 +228,3 @@ pub fn check_default(node: &Node, value: &Value, path: &str) -> Vec<FieldError> 
     walk(node, value, None, path, &mut errors);
     errors
 }
-
-#[cfg(test)]
-#[path = "validate_tests.rs"]
-mod tests;

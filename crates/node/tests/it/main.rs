@@ -1,0 +1,14 @@
+//! Tests of a whole node: the real API server in memory, real containers. This binary is also the shim of the
+//! containers that it starts.
+
+mod fixture;
+mod harness;
+mod pods;
+mod postgres;
+
+fn main() -> std::process::ExitCode {
+    if let Some(code) = coregent_process::dispatch(std::env::args_os()) {
+        std::process::exit(code);
+    }
+    harness::run(&[("pods", pods::TESTS), ("postgres", postgres::TESTS)])
+}
