@@ -2,7 +2,8 @@
 
 use crate::error::StartError;
 use crate::exec::{self, ExecProcess, ExecSpec};
-use crate::launcher::{Launcher, Running};
+use crate::launcher::Launcher;
+use crate::running::Running;
 use crate::spec::ExitStatus;
 use crate::wire::ProcessOrder;
 

@@ -11,8 +11,9 @@ use tokio::net::unix::pipe;
 
 use crate::container::Container;
 use crate::error::StartError;
-use crate::launcher::{Running, null};
+use crate::launcher::null;
 use crate::pty::{self, Terminal};
+use crate::running::Running;
 use crate::shim::EXEC_VERB;
 use crate::spec::{ExitStatus, User};
 use crate::wire::{ExecOrder, ProcessOrder};

@@ -10,10 +10,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::Serialize;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
 use crate::container::Container;
 use crate::error::StartError;
+use crate::running::Running;
 use crate::shim::CONTAINER_VERB;
 use crate::spec::{ContainerSpec, ExitStatus};
 use crate::support::needs_user_namespace;
@@ -117,44 +118,6 @@ impl Launcher {
     }
 }
 
-/// A program that runs behind a shim.
-#[derive(Debug, Clone)]
-pub(crate) struct Running {
-    pub pid: u32,
-    pub pidfd: Arc<OwnedFd>,
-    status: watch::Receiver<Option<ExitStatus>>,
-}
-
-impl Running {
-    /// The end of the program, as the shim (or, if somebody killed the shim, the kernel) proves it.
-    pub(crate) async fn wait(&self) -> ExitStatus {
-        let mut status = self.status.clone();
-        let known = match status.wait_for(Option::is_some).await {
-            Ok(status) => *status,
-            Err(_) => None,
-        };
-        match known {
-            Some(status) => status,
-            // The runtime shuts down: what happened is unknown, and «ended» must never be a guess.
-            None => std::future::pending().await,
-        }
-    }
-
-    /// The end, if it has come.
-    pub(crate) fn try_wait(&self) -> Option<ExitStatus> {
-        *self.status.borrow()
-    }
-
-    /// Sends a signal; a program that is gone already is not an error.
-    pub(crate) fn signal(&self, signal: i32) {
-        if let Err(error) = sys::send_signal(self.pidfd.as_fd(), signal)
-            && error.raw_os_error() != Some(libc::ESRCH)
-        {
-            tracing::warn!(pid = self.pid, signal, %error, "cannot send signal");
-        }
-    }
-}
-
 /// Follows a shim from its first answer to its end.
 async fn attend(control: AsyncFd<OwnedFd>, shim: Child, started: oneshot::Sender<Result<Running, StartError>>) {
     let first = receive(&control).await;
@@ -172,8 +135,7 @@ async fn attend(control: AsyncFd<OwnedFd>, shim: Child, started: oneshot::Sender
             return;
         }
     };
-    let (publish, status) = watch::channel(None);
-    let running = Running { pid, pidfd: Arc::new(pidfd), status };
+    let (running, publish) = Running::new(pid, pidfd);
     let program = running.clone();
     if started.send(Ok(running)).is_err() {
         program.signal(libc::SIGKILL); // the caller stopped waiting and has no handle

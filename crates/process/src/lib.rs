@@ -14,10 +14,12 @@ mod error;
 mod exec;
 mod launcher;
 mod pty;
+mod running;
 mod shim;
 mod spec;
 mod support;
 mod sys;
+pub mod tree;
 mod wire;
 
 pub use container::Container;

@@ -125,6 +125,19 @@ pub(crate) fn send_signal(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> 
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// SIGKILL to every other process of the PID namespace in one step. Only the first process of a namespace may: from
+/// any other this would reach the whole machine.
+pub(crate) fn kill_all_others() -> io::Result<()> {
+    if std::process::id() != 1 {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    // SAFETY: plain system call.
+    match check(unsafe { libc::kill(-1, libc::SIGKILL) }) {
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()), // there is no other
+        result => result.map(drop),
+    }
+}
+
 /// What [`poll`] waits for on each descriptor, and what it saw.
 pub(crate) type PollEntry = libc::pollfd;
 

@@ -67,6 +67,7 @@ const SHAPING: &[&str] = &[
     "x-kubernetes-list-map-keys",
     "x-kubernetes-map-type",
     "x-kubernetes-validations",
+    "x-kubernetes-int-or-string",
 ];
 
 impl Compiler {
@@ -94,8 +95,8 @@ impl Compiler {
         node.items = self.items(schema, path, place, depth);
         node.topology = self.topology(schema, &node, path);
         node.checks = self.checks(schema, path, depth);
-        if place == Place::Nested {
-            self.nested_type(schema, path, &mut node);
+        if place != Place::Nested {
+            self.nested_fits(&node, path);
         }
         node.rules = self.rules(schema, path);
         node.default = self.default(schema, &node, path);
@@ -156,12 +157,52 @@ impl Compiler {
         ty
     }
 
-    /// Inside `allOf` and its like a type may only be the two halves of an int-or-string.
-    fn nested_type(&mut self, schema: &Map<String, Value>, path: &str, node: &mut Node) {
-        if !matches!(node.ty, None | Some(Type::Integer | Type::String))
-            || schema.contains_key("x-kubernetes-int-or-string")
-        {
-            self.errors.push(FieldError::forbidden(&at(path, "type"), "must be empty to be structural"));
+    /// What `allOf` and its like say of parts must be said of parts that the structure has, and without types, but for
+    /// the two halves of an int-or-string.
+    fn nested_fits(&mut self, node: &Node, path: &str) {
+        let checks = &node.checks;
+        for (name, list) in [("allOf", &checks.all_of), ("anyOf", &checks.any_of), ("oneOf", &checks.one_of)] {
+            for (index, nested) in list.iter().enumerate() {
+                self.fits(node, nested, path, &format!("{path}.{name}[{index}]"));
+            }
+        }
+        if let Some(nested) = &checks.not {
+            self.fits(node, nested, path, &at(path, "not"));
+        }
+    }
+
+    fn fits(&mut self, node: &Node, nested: &Node, path: &str, nested_path: &str) {
+        let half = node.int_or_string && matches!(nested.ty, Some(Type::Integer | Type::String));
+        if nested.ty.is_some() && !half {
+            self.errors.push(FieldError::forbidden(&at(nested_path, "type"), "must be empty to be structural"));
+        }
+        for (name, part) in &nested.properties {
+            let (path, nested_path) =
+                (format!("{path}.properties[{name}]"), format!("{nested_path}.properties[{name}]"));
+            match node.child(name) {
+                Some(node) => self.fits(node, part, &path, &nested_path),
+                None => {
+                    self.errors.push(FieldError::required(&path, &format!("because it is defined in {nested_path}")));
+                }
+            }
+        }
+        if let Some(part) = &nested.items {
+            let (path, nested_path) = (at(path, "items"), at(nested_path, "items"));
+            match &node.items {
+                Some(node) => self.fits(node, part, &path, &nested_path),
+                None => {
+                    self.errors.push(FieldError::required(&path, &format!("because it is defined in {nested_path}")));
+                }
+            }
+        }
+        let deeper = &nested.checks;
+        for (name, list) in [("allOf", &deeper.all_of), ("anyOf", &deeper.any_of), ("oneOf", &deeper.one_of)] {
+            for (index, nested) in list.iter().enumerate() {
+                self.fits(node, nested, path, &format!("{nested_path}.{name}[{index}]"));
+            }
+        }
+        if let Some(nested) = &deeper.not {
+            self.fits(node, nested, path, &at(nested_path, "not"));
         }
     }
 

@@ -228,3 +228,7 @@ pub fn check_default(node: &Node, value: &Value, path: &str) -> Vec<FieldError> 
     walk(node, value, None, path, &mut errors);
     errors
 }
+
+#[cfg(test)]
+#[path = "validate_tests.rs"]
+mod tests;

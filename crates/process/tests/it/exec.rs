@@ -43,11 +43,11 @@ async fn end(container: Container) {
 fn exec_runs_inside_with_the_containers_user_and_environment() {
     run(async {
         let container = sleeper().await;
-        let mut spec = shell("id -un; echo $FROM $MORE; cat /proc/1/cmdline; hostname; pwd; ls /proc/$$/fd | wc -l");
+        let mut spec = shell("id -un; echo $FROM $MORE; cat /proc/1/cmdline; hostname; pwd; ls /proc/$$/fd; true");
         spec.env = vec![("MORE".to_owned(), "exec".to_owned())];
         spec.working_dir = Some("/usr".into());
         let (status, output, _) = read(&mut container.exec(spec).await.unwrap()).await;
-        assert_eq!(output, "postgres\ncontainer exec\nsleep\x001000\0orders-1-0\n/usr\n3\n");
+        assert_eq!(output, "postgres\ncontainer exec\nsleep\x001000\0orders-1-0\n/usr\n0\n1\n2\n");
         assert_eq!(status, ExitStatus::Exited(0));
         end(container).await;
     });

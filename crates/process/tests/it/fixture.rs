@@ -13,7 +13,7 @@ pub fn run<T>(test: impl Future<Output = T>) -> T {
 }
 
 /// Longest wait for a condition; only a failing test reaches it.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("not within {PATIENCE:?}: {what}"))

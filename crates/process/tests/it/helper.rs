@@ -7,10 +7,17 @@ use crate::fixture::{Script, run};
 /// `argv[1]` of a process that owns a launcher and a container running the script `argv[2]`.
 pub const OWNER: &str = "__test-owner";
 
+/// `argv[1]` of a process that runs the body `argv[2]` of the module `tree`; `argv[3]` marks what it starts.
+pub const ALONE: &str = "__test-alone";
+
 pub fn dispatch() -> Option<i32> {
     let mut arguments = std::env::args().skip(1);
     match arguments.next()?.as_str() {
         OWNER => Some(own(&arguments.next()?)),
+        ALONE => {
+            crate::tree::in_own_process(&arguments.next()?, &arguments.next()?);
+            Some(0)
+        }
         _ => None,
     }
 }

@@ -8,6 +8,7 @@ mod fixture;
 mod harness;
 mod helper;
 mod ordinary_user;
+mod tree;
 
 fn main() -> std::process::ExitCode {
     if let Some(code) = coregent_process::dispatch(std::env::args_os()) {
@@ -21,5 +22,6 @@ fn main() -> std::process::ExitCode {
         ("death", death::TESTS),
         ("exec", exec::TESTS),
         ("ordinary_user", ordinary_user::TESTS),
+        ("tree", tree::TESTS),
     ])
 }
