@@ -81,7 +81,7 @@ fn enter_scratch() -> io::Result<Place> {
     for folder in ["old", "new", "stash"] {
         create(&scratch.join(folder), Kind::Folder)?;
     }
-    rustix::process::pivot_root(scratch, &scratch.join("old"))?;
+    rustix::process::pivot_root(scratch, scratch.join("old"))?;
     std::env::set_current_dir("/")?;
     place::mount_tmpfs(Path::new("/new"), c"mode=755")?;
     Ok(Place::new(PathBuf::from("/new"), PathBuf::from("/stash")))

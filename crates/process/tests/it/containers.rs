@@ -2,7 +2,7 @@
 
 use coregent_process::{ExitStatus, StartError, User, check_support};
 
-use crate::fixture::{Script, is_root, launcher, run};
+use crate::fixture::{Script, is_root, launcher, open_folder, run};
 
 crate::tests![
     support_is_found_where_containers_run,
@@ -94,14 +94,6 @@ fn passwd_and_group_name_the_user() {
         text,
         "postgres:x:999:999:postgres:/home/postgres:/bin/sh\nroot:x:0:0:root:/root:/bin/sh\npostgres:x:999:\n"
     );
-}
-
-/// A temporary folder that every user may enter and write to.
-fn open_folder() -> tempfile::TempDir {
-    use std::os::unix::fs::PermissionsExt;
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777)).unwrap();
-    folder
 }
 
 fn mounts_are_writable_or_read_only() {

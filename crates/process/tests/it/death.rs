@@ -5,7 +5,8 @@ use std::process::{Child, Command, Stdio};
 
 use coregent_process::ExitStatus;
 
-use crate::fixture::{Script, assert_none, launcher, mark, processes_with, run, until};
+use crate::fixture::{Script, assert_none, is_root, launcher, mark, processes_with, run, until};
+use crate::harness::Outcome;
 use crate::helper;
 
 crate::tests![
@@ -13,6 +14,7 @@ crate::tests![
     end_is_reported_only_when_the_namespace_is_empty,
     nothing_survives_the_sigkilled_owner,
     nothing_survives_an_owner_that_dies_right_after_the_start,
+    nothing_survives_although_the_program_changed_its_user,
     nothing_survives_a_sigkilled_shim,
     a_shim_killed_with_its_program_still_ends_in_a_status,
     nothing_survives_the_end_of_the_runtime,
@@ -77,6 +79,25 @@ fn nothing_survives_an_owner_that_dies_right_after_the_start() {
         owner.wait().unwrap();
         run(until("nothing left", || processes_with(&mark).is_empty()));
     }
+}
+
+/// As images do whose entry point runs as root and then becomes the service's user: that clears the death signal.
+fn nothing_survives_although_the_program_changed_its_user() -> Outcome {
+    if !is_root() {
+        return Outcome::Skipped("only root can change to another user");
+    }
+    let mark = mark();
+    let script =
+        format!("[ $(id -u) = 0 ] && exec setpriv --reuid 998 --clear-groups sh -c 'sleep {mark} & sleep {mark}'");
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let mut owner = command.args([helper::ROOT_OWNER, &script]).stdout(Stdio::null()).spawn().unwrap();
+    run(async {
+        until("the other user's programs", || processes_with(&mark).len() >= 4).await;
+        owner.kill().unwrap();
+        owner.wait().unwrap();
+        until("nothing left", || processes_with(&mark).is_empty()).await;
+    });
+    Outcome::Passed
 }
 
 /// The shim is the parent of the container's first process.

@@ -127,3 +127,11 @@ pub fn mark() -> String {
 pub fn assert_none(mark: &str) {
     assert_eq!(processes_with(mark), Vec::<u32>::new(), "processes with {mark} are left");
 }
+
+/// A temporary folder that every user may enter and write to.
+pub fn open_folder() -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777)).unwrap();
+    folder
+}

@@ -22,7 +22,7 @@ fn containers_of_an_ordinary_user_pass_the_same_tests() -> Outcome {
     std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     let mut command = Command::new("setpriv");
     command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--"]).arg(&program);
-    command.args(["containers::", "death::", "exec::"]).env("TMPDIR", "/tmp").current_dir("/");
+    command.args(["containers::", "death::", "exec::", "postgresql::"]).env("TMPDIR", "/tmp").current_dir("/");
     let output = match command.output() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return Outcome::Skipped("setpriv (util-linux) is not installed");
