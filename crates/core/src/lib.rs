@@ -7,6 +7,7 @@
 pub mod failover;
 pub mod fence;
 pub mod lsn;
+pub mod member;
 pub mod names;
 pub mod operation;
 pub mod position;

@@ -1,0 +1,62 @@
+//! What the member says about itself.
+
+use crate::member::world::{Data, Engine, JobKind, World};
+use crate::names::Epoch;
+use crate::report::MemberState;
+
+/// The decided part of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Summary {
+    pub(super) state: MemberState,
+    pub(super) left: Option<Epoch>,
+    pub(super) ready: bool,
+}
+
+pub(super) fn summary(world: &World) -> Summary {
+    Summary { state: state(world), left: left(world), ready: ready(world) }
+}
+
+fn state(world: &World) -> MemberState {
+    match world.job {
+        Some(JobKind::InitDb) => return MemberState::Initialising,
+        Some(JobKind::Clone) => return MemberState::Copying,
+        Some(JobKind::Rewind) => return MemberState::Rewinding,
+        Some(JobKind::Promote) => return MemberState::Promoting,
+        Some(JobKind::Stop) => return MemberState::Stopping,
+        _ => {}
+    }
+    match (&world.engine, &world.volume.data) {
+        (Engine::Stopped { .. }, Data::Absent) => MemberState::WaitingForSource,
+        (Engine::Stopped { .. }, Data::Broken(_)) => MemberState::Failed,
+        (Engine::Stopped { .. }, _) if world.lease.is_none() => MemberState::Starting,
+        (Engine::Stopped { .. }, _) => MemberState::Stopped,
+        (Engine::Starting, _) => MemberState::Recovering,
+        (Engine::Standby(standby), _) if standby.streaming && standby.source.is_some() => MemberState::Streaming,
+        (Engine::Standby(_), _) => MemberState::Standby,
+        (Engine::Writable(writable), _) if writable.open && world.holding() => MemberState::Primary,
+        (Engine::Writable(_), _) => MemberState::Promoting,
+    }
+}
+
+/// The epoch that it has left for: durable, nobody streams to it, its position is final (F6).
+fn left(world: &World) -> Option<Epoch> {
+    let epoch = world.volume.epoch;
+    if world.holding() || (world.job.is_some() && world.job != Some(JobKind::Open)) {
+        return None;
+    }
+    match (&world.engine, &world.volume.data) {
+        (Engine::Stopped { position: Some(_) }, Data::Present { .. }) => Some(epoch),
+        (Engine::Standby(standby), _) if standby.source.is_none() && !standby.receiver && standby.settled => {
+            Some(epoch)
+        }
+        _ => None,
+    }
+}
+
+fn ready(world: &World) -> bool {
+    match &world.engine {
+        Engine::Standby(standby) => standby.streaming && standby.open,
+        Engine::Writable(writable) => writable.open && world.holding(),
+        Engine::Stopped { .. } | Engine::Starting => false,
+    }
+}
