@@ -1,1 +1,21 @@
-//! Coregent: see ARCHITECTURE.md for what this crate holds.
+//! What runs beside a database: the first process of its container.
+//!
+//! The agent observes the primary Lease, its volume and its engine, lets [`coregent_core::member::decide`] decide and
+//! carries the decision out. It writes two objects only: the primary Lease, and its own member Lease.
+
+mod clock;
+mod config;
+mod durable;
+mod engine;
+mod health;
+mod install;
+mod lease;
+mod member;
+pub mod postgresql;
+mod processes;
+mod report;
+mod volume;
+mod watchdog;
+
+pub use config::{Config, ConfigError};
+pub use install::{InstallError, install};

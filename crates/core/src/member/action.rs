@@ -1,7 +1,7 @@
 //! What a member's agent is told to do.
 
 use crate::fence::Fence;
-use crate::lsn::Timeline;
+use crate::member::world::JobKind;
 use crate::names::{Epoch, MemberName, Monotonic};
 use crate::position::Promotion;
 use crate::report::MemberState;
@@ -166,11 +166,24 @@ pub struct Decision {
 }
 
 impl Job {
-    /// The allotted timeline of a promotion.
-    pub fn promoted_timeline(&self) -> Option<Timeline> {
+    /// Which it is.
+    pub fn kind(&self) -> JobKind {
         match self {
-            Job::Promote { attempt, .. } => Some(attempt.timeline),
-            _ => None,
+            Job::InitDb => JobKind::InitDb,
+            Job::Clone { .. } => JobKind::Clone,
+            Job::Rewind { .. } => JobKind::Rewind,
+            Job::Start { .. } => JobKind::Start,
+            Job::SetUp => JobKind::SetUp,
+            Job::Leave { .. } => JobKind::Leave,
+            Job::Follow { .. } => JobKind::Follow,
+            Job::Promote { .. } => JobKind::Promote,
+            Job::Open => JobKind::Open,
+            Job::Checkpoint => JobKind::Checkpoint,
+            Job::SetNames(_) => JobKind::SetNames,
+            Job::Strengthen(_) => JobKind::Strengthen,
+            Job::Marker => JobKind::Marker,
+            Job::Slots { .. } => JobKind::Slots,
+            Job::Stop { .. } => JobKind::Stop,
         }
     }
 }

@@ -18,8 +18,11 @@ pub(super) struct Outline {
 }
 
 impl Outline {
-    pub(super) fn engine(&mut self, job: Job) {
-        if !self.actions.iter().any(|action| matches!(action, Action::Engine(_))) {
+    /// Begins a job, unless another one was begun or this kind has just failed.
+    pub(super) fn begin(&mut self, world: &World, job: Job) {
+        if let Some((_, at)) = world.retry.filter(|(kind, at)| *kind == job.kind() && *at > world.now) {
+            self.wake_at(at);
+        } else if !self.actions.iter().any(|action| matches!(action, Action::Engine(_))) {
             self.actions.push(Action::Engine(job));
         }
     }
@@ -39,7 +42,7 @@ impl Outline {
     pub(super) fn stop(&mut self, world: &World, fast: bool, diverged: bool, reason: &'static str) {
         let stopped = matches!(world.engine, Engine::Stopped { .. });
         if world.job != Some(JobKind::Stop) && (!stopped || world.job.is_some_and(starts_engine)) {
-            self.engine(Job::Stop { fast, diverged, reason });
+            self.begin(world, Job::Stop { fast, diverged, reason });
         }
     }
 }
@@ -203,7 +206,7 @@ fn candidate(world: &World, out: &mut Outline) {
 }
 
 /// A folder that only a person can deal with (F14: another cluster's is never overwritten).
-fn unusable_here(world: &World) -> Option<String> {
+pub(super) fn unusable_here(world: &World) -> Option<String> {
     match (&world.volume.data, world.fence().and_then(|fence| fence.system_id.as_ref())) {
         (Data::Broken(why), _) => Some(why.clone()),
         (Data::Present { system_id }, Some(expected)) if system_id != expected => Some(format!(
@@ -222,15 +225,8 @@ pub(super) fn idle_names(world: &World) -> Names {
 }
 
 /// Free to begin a job.
-pub(super) fn idle(world: &World, out: &mut Outline) -> bool {
-    if world.job.is_some() {
-        return false;
-    }
-    if let Some(at) = world.retry_at.filter(|at| *at > world.now) {
-        out.wake_at(at);
-        return false;
-    }
-    true
+pub(super) fn idle(world: &World) -> bool {
+    world.job.is_none()
 }
 
 fn wake_for_lease(world: &World, out: &mut Outline) {

@@ -68,12 +68,12 @@ fn unanswered_since_writable(world: &World, held: Held) -> bool {
 }
 
 fn start(world: &World, fence: &Fence, log_read: bool, out: &mut Outline) {
-    if !idle(world, out) {
+    if !idle(world) {
         return;
     }
     if world.volume.data == crate::member::Data::Absent {
         if take::may_initialise(world, fence) {
-            out.engine(Job::InitDb);
+            out.begin(world, Job::InitDb);
         }
         return;
     }
@@ -83,7 +83,7 @@ fn start(world: &World, fence: &Fence, log_read: bool, out: &mut Outline) {
     }
     let writable = take::goes_on(world, fence);
     let names = if writable { sync_set::recorded_names(world, fence) } else { idle_names(world) };
-    out.engine(Job::Start { writable, follow: None, names });
+    out.begin(world, Job::Start { writable, follow: None, names });
 }
 
 /// The attempt of this epoch that is recorded and not yet won.
@@ -100,10 +100,10 @@ fn promote(world: &World, fence: &Fence, standby: &Standby, out: &mut Outline) {
         return;
     };
     if !standby.settled || standby.source.is_some() {
-        if idle(world, out)
+        if idle(world)
             && let Some(epoch) = world.epoch()
         {
-            out.engine(Job::Leave { epoch });
+            out.begin(world, Job::Leave { epoch });
         }
         return;
     }
@@ -117,13 +117,16 @@ fn promote(world: &World, fence: &Fence, standby: &Standby, out: &mut Outline) {
         out.wait("a renewal, before the promotion");
         return;
     }
-    if idle(world, out) {
-        out.engine(Job::Promote {
-            attempt: attempt.clone(),
-            chain: fence.chain.clone(),
-            names: sync_set::recorded_names(world, fence),
-            slots: sync_set::admitted(world, fence),
-        });
+    if idle(world) {
+        out.begin(
+            world,
+            Job::Promote {
+                attempt: attempt.clone(),
+                chain: fence.chain.clone(),
+                names: sync_set::recorded_names(world, fence),
+                slots: sync_set::admitted(world, fence),
+            },
+        );
     }
 }
 
@@ -153,8 +156,8 @@ fn record_win(world: &World, writable: &Writable, next: &mut Fence, out: &mut Ou
 
 fn serve(world: &World, next: &mut Fence, writable: &Writable, out: &mut Outline) {
     if !writable.set_up {
-        if idle(world, out) {
-            out.engine(Job::SetUp);
+        if idle(world) {
+            out.begin(world, Job::SetUp);
         }
         return;
     }
@@ -168,17 +171,17 @@ fn serve(world: &World, next: &mut Fence, writable: &Writable, out: &mut Outline
     let names_ok = world.settings.mode == Mode::Async || writable.names != Names::Nobody || degraded(world);
     let admitted = sync_set::admitted(world, next);
     if !writable.open {
-        if recorded && renewed && names_ok && idle(world, out) {
-            out.engine(Job::Open);
+        if recorded && renewed && names_ok && idle(world) {
+            out.begin(world, Job::Open);
         }
     } else if writable.slots != admitted {
-        if idle(world, out)
+        if idle(world)
             && let Some(epoch) = world.epoch()
         {
-            out.engine(Job::Slots { epoch, members: admitted });
+            out.begin(world, Job::Slots { epoch, members: admitted });
         }
-    } else if writable.checkpoint_timeline < writable.position.timeline && idle(world, out) {
-        out.engine(Job::Checkpoint);
+    } else if writable.checkpoint_timeline < writable.position.timeline && idle(world) {
+        out.begin(world, Job::Checkpoint);
     }
     sync_set::keep(world, next, writable, out);
 }

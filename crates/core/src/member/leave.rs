@@ -27,8 +27,8 @@ pub(super) fn leave(world: &World, lease: &PrimaryLease, fence: &Fence, out: &mu
         out.wake_at(lease.epoch_since.plus(HANDOVER_MILLIS));
         return true;
     }
-    if idle(world, out) {
-        out.engine(Job::Leave { epoch: lease.epoch });
+    if idle(world) {
+        out.begin(world, Job::Leave { epoch: lease.epoch });
     }
     true
 }

@@ -62,13 +62,13 @@ fn standing(world: &World, fence: &Fence, standby: &Standby, source: Source, out
         Relation::BeyondFork(_) => out.stop(world, false, false, "its log goes on beyond the fork"),
         // Losers follow before the target has promoted and pass the switch by themselves (F6).
         Relation::Follows | Relation::ForkUnknown if standby.source.as_ref() != Some(&source) => {
-            if idle(world, out) {
-                out.engine(Job::Follow { source, chain: fence.chain.clone() });
+            if idle(world) {
+                out.begin(world, Job::Follow { source, chain: fence.chain.clone() });
             }
         }
         Relation::Follows | Relation::ForkUnknown => {
-            if standby.streaming && !standby.open && idle(world, out) {
-                out.engine(Job::Open);
+            if standby.streaming && !standby.open && idle(world) {
+                out.begin(world, Job::Open);
             }
         }
     }
@@ -79,7 +79,7 @@ fn stopped(world: &World, fence: &Fence, position: Option<&Position>, won: bool,
         out.wait("the primary's promotion to be recorded");
         return;
     }
-    if !idle(world, out) {
+    if !idle(world) {
         return;
     }
     let chain = fence.chain.clone();
@@ -89,20 +89,25 @@ fn stopped(world: &World, fence: &Fence, position: Option<&Position>, won: bool,
         Data::Broken(_) => return,
     };
     if fresh_copy {
-        out.engine(Job::Clone { source, chain });
+        out.begin(world, Job::Clone { source, chain });
         return;
     }
     let Some(position) = position else {
         out.wait("the local log to be read to its end");
         return;
     };
-    out.engine(match relation(position, &chain) {
-        Relation::Follows => Job::Start { writable: false, follow: Some((source, chain)), names: idle_names(world) },
-        Relation::BeyondFork(_) => Job::Rewind { source, chain },
-        Relation::Foreign => Job::Clone { source, chain },
-        Relation::ForkUnknown => {
-            out.wait("the fork of the primary's timeline to be recorded");
-            return;
-        }
-    });
+    out.begin(
+        world,
+        match relation(position, &chain) {
+            Relation::Follows => {
+                Job::Start { writable: false, follow: Some((source, chain)), names: idle_names(world) }
+            }
+            Relation::BeyondFork(_) => Job::Rewind { source, chain },
+            Relation::Foreign => Job::Clone { source, chain },
+            Relation::ForkUnknown => {
+                out.wait("the fork of the primary's timeline to be recorded");
+                return;
+            }
+        },
+    );
 }

@@ -1,5 +1,6 @@
 //! What the member says about itself.
 
+use crate::member::decide::unusable_here;
 use crate::member::world::{Data, Engine, JobKind, World};
 use crate::names::Epoch;
 use crate::report::MemberState;
@@ -25,9 +26,12 @@ fn state(world: &World) -> MemberState {
         Some(JobKind::Stop) => return MemberState::Stopping,
         _ => {}
     }
+    let stopped = matches!(world.engine, Engine::Stopped { .. });
+    if stopped && (world.failing || unusable_here(world).is_some()) {
+        return MemberState::Failed;
+    }
     match (&world.engine, &world.volume.data) {
         (Engine::Stopped { .. }, Data::Absent) => MemberState::WaitingForSource,
-        (Engine::Stopped { .. }, Data::Broken(_)) => MemberState::Failed,
         (Engine::Stopped { .. }, _) if world.lease.is_none() => MemberState::Starting,
         (Engine::Stopped { .. }, _) => MemberState::Stopped,
         (Engine::Starting, _) => MemberState::Recovering,
@@ -43,6 +47,9 @@ fn left(world: &World) -> Option<Epoch> {
     let epoch = world.volume.epoch;
     if world.holding() || (world.job.is_some() && world.job != Some(JobKind::Open)) {
         return None;
+    }
+    if world.failing || world.volume.inconsistent || unusable_here(world).is_some() {
+        return None; // it could not start as a primary
     }
     match (&world.engine, &world.volume.data) {
         (Engine::Stopped { position: Some(_) }, Data::Present { .. }) => Some(epoch),

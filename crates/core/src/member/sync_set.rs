@@ -70,9 +70,14 @@ pub(super) fn keep(world: &World, next: &mut Fence, writable: &Writable, out: &m
         // Strengthening: what is proved to run is recorded afterwards; unproved it is proved first.
         if writable.proved {
             set.members.clone_from(in_force);
-        } else if idle(world, out) {
-            out.engine(Job::Strengthen(writable.names.clone()));
+        } else if idle(world) {
+            out.begin(world, Job::Strengthen(writable.names.clone()));
         }
+        return;
+    }
+    let undegraded = Names::Any { k: set.k, members: set.members.clone() };
+    if set.degraded && writable.proved && writable.names == undegraded {
+        set.degraded = false; // it runs and is proved, so it may be recorded
         return;
     }
     if recorded_now != writable.names {
@@ -94,8 +99,8 @@ pub(super) fn keep(world: &World, next: &mut Fence, writable: &Writable, out: &m
     if writable.proved {
         set.complete = true;
         next.sync_sets.retain(|other| other.epoch >= epoch);
-    } else if idle(world, out) {
-        out.engine(Job::Marker);
+    } else if idle(world) {
+        out.begin(world, Job::Marker);
     }
 }
 
@@ -143,8 +148,8 @@ fn strengthen(
 ) -> bool {
     if set.degraded {
         let back: BTreeSet<MemberName> = set.members.intersection(caught_up).cloned().collect();
-        if back.len() >= set.k as usize && idle(world, out) {
-            out.engine(Job::Strengthen(Names::Any { k: set.k, members: set.members.clone() }));
+        if back.len() >= set.k as usize && idle(world) {
+            out.begin(world, Job::Strengthen(Names::Any { k: set.k, members: set.members.clone() }));
         }
         return false;
     }
@@ -170,14 +175,14 @@ fn strengthen(
     if remaining == set.members || streaming < set.k as usize {
         return false;
     }
-    if idle(world, out) {
-        out.engine(Job::Strengthen(Names::Any { k: set.k, members: remaining }));
+    if idle(world) {
+        out.begin(world, Job::Strengthen(Names::Any { k: set.k, members: remaining }));
     }
     true
 }
 
 fn put_in_force(world: &World, names: Names, writable: &Writable, out: &mut Outline) {
-    if names != writable.names && idle(world, out) {
-        out.engine(Job::SetNames(names));
+    if names != writable.names && idle(world) {
+        out.begin(world, Job::SetNames(names));
     }
 }

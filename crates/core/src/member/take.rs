@@ -70,6 +70,9 @@ pub(super) fn take(world: &World) -> Result<Action, NotYet> {
         (Data::Absent, _) => return Err(because("the bootstrap grant: there is no data here")),
         (Data::Unusable(why) | Data::Broken(why), _) => return Err(NotYet::Because(why.clone())),
     };
+    if world.volume.inconsistent && matches!(world.engine, Engine::Stopped { .. }) {
+        return Err(because("the source that it was rewound to: it is not consistent without"));
+    }
     let mut fence = fence.clone();
     // A retake by the same member in the same epoch goes on with what is recorded; an epoch without history is
     // the bootstrap, whose primary has not been promoted.

@@ -137,6 +137,8 @@ pub struct Volume {
     pub attempt: Option<Promotion>,
     /// The data folder.
     pub data: Data,
+    /// It was rewound and has not been consistent since: it can only go on with the source (F12).
+    pub inconsistent: bool,
 }
 
 /// The engine.
@@ -209,7 +211,7 @@ pub struct StandbySeen {
 }
 
 /// Which job runs on the engine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "named as the jobs of Job")]
 pub enum JobKind {
     InitDb,
@@ -257,8 +259,10 @@ pub struct World {
     pub was_writable: bool,
     /// The job that runs on the engine.
     pub job: Option<JobKind>,
-    /// A job failed: no other is started before this instant.
-    pub retry_at: Option<Monotonic>,
+    /// A job of this kind failed: none is started before this instant.
+    pub retry: Option<(JobKind, Monotonic)>,
+    /// The server has ended several times while it was starting: it is no candidate.
+    pub failing: bool,
     /// A write of the Lease is on its way.
     pub writing: bool,
     /// The agent has been told to end.

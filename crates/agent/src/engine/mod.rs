@@ -1,0 +1,3 @@
+//! Engine drivers.
+
+pub(crate) mod postgresql;

@@ -1,0 +1,203 @@
+//! PostgreSQL: everything that the agent does to its server (postgres-recipes.md).
+
+mod base;
+mod crc;
+mod files;
+mod names;
+mod promote;
+mod rewind;
+mod server;
+mod sql;
+mod status;
+mod stream;
+mod wal;
+
+pub(crate) use status::Status;
+
+use crate::config::Config;
+use crate::processes::Processes;
+use crate::volume::{Volume, VolumeError};
+use coregent_core::member::{Data, Job, Names, Source};
+use coregent_core::names::{MemberName, Monotonic};
+use coregent_core::position::Position;
+use files::Files;
+use rustix::process::{Pid, WaitStatus};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::PathBuf;
+use std::rc::Rc;
+use tokio::sync::oneshot;
+
+/// Why a job ended without its effect. One line, no secrets.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EngineError {
+    #[error("{what}: {source}")]
+    Io { what: String, source: io::Error },
+    #[error("{program} failed: {reason}")]
+    Program { program: &'static str, reason: String },
+    #[error("{what}: {reason}")]
+    Sql { what: &'static str, reason: String },
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl EngineError {
+    fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> EngineError {
+        let what = what.into();
+        move |source| EngineError::Io { what, source }
+    }
+}
+
+/// What the agent has put in force and seen.
+#[derive(Debug)]
+struct InForce {
+    source: Option<Source>,
+    names: Names,
+    proved: bool,
+    open: bool,
+    /// It left: no receiver, everything local replayed.
+    settled: bool,
+    set_up: bool,
+    writable_since: Option<Monotonic>,
+    /// When each standby was last seen streaming.
+    seen: BTreeMap<MemberName, Monotonic>,
+}
+
+/// Name and password of a role, from the mounted Secret.
+struct Credentials {
+    user: String,
+    password: String,
+}
+
+/// The driver of one server.
+pub(crate) struct Postgres {
+    config: Config,
+    processes: Processes,
+    volume: Rc<RefCell<Volume>>,
+    files: Files,
+    server: Cell<Option<Pid>>,
+    client: RefCell<Option<Rc<tokio_postgres::Client>>>,
+    in_force: RefCell<InForce>,
+    /// The end of WAL while every process is gone.
+    end: RefCell<Option<Position>>,
+    /// The members that a slot was made for.
+    admitted: RefCell<BTreeSet<MemberName>>,
+    /// The deadline of the Lease, as the agent's loop sets it.
+    deadline: Rc<Cell<Option<Monotonic>>>,
+    major: Option<u32>,
+}
+
+impl Postgres {
+    pub(crate) fn new(
+        config: Config,
+        processes: Processes,
+        volume: Rc<RefCell<Volume>>,
+        deadline: Rc<Cell<Option<Monotonic>>>,
+    ) -> Postgres {
+        let files = Files::new(&volume.borrow().path(""));
+        let in_force = RefCell::new(InForce {
+            source: None,
+            names: Names::Placeholder,
+            proved: false,
+            open: false,
+            settled: false,
+            set_up: false,
+            writable_since: None,
+            seen: BTreeMap::new(),
+        });
+        let major = server::program_major(&config.bin_dir);
+        Postgres {
+            config,
+            processes,
+            volume,
+            files,
+            server: Cell::new(None),
+            client: RefCell::new(None),
+            in_force,
+            end: RefCell::new(None),
+            admitted: RefCell::default(),
+            deadline,
+            major,
+        }
+    }
+
+    /// Carries out a job. A started server's end comes through `exited`.
+    pub(crate) async fn run(
+        &self,
+        job: Job,
+        exited: &mut Option<oneshot::Receiver<WaitStatus>>,
+    ) -> Result<(), EngineError> {
+        match job {
+            Job::InitDb => self.init_db().await,
+            Job::Clone { source, chain } => self.copy(&source, chain).await,
+            Job::Rewind { source, chain } => self.rewind(&source, chain).await,
+            Job::Start { writable, follow, names } => {
+                *exited = Some(self.start(writable, follow, names)?);
+                Ok(())
+            }
+            Job::SetUp => self.set_up().await,
+            Job::Leave { epoch } => self.leave(epoch).await,
+            Job::Follow { source, chain } => self.follow(source, chain),
+            Job::Promote { attempt, chain, names, slots } => self.promote(attempt, chain, names, slots).await,
+            Job::Open => self.open(),
+            Job::Checkpoint => self.checkpoint().await,
+            Job::SetNames(names) => self.set_names(names).await,
+            Job::Strengthen(names) => self.strengthen(names).await,
+            Job::Marker => self.mark().await,
+            Job::Slots { epoch, members } => self.keep_slots(epoch, &members).await,
+            Job::Stop { fast, diverged, reason } => self.stop(fast, diverged, reason).await,
+        }
+    }
+
+    /// The folder where a copy or an initdb grows before it is renamed: the rename is the proof that it is complete.
+    fn new_folder(&self) -> PathBuf {
+        self.config.pgdata.with_extension("new")
+    }
+
+    /// The data folder as it lies there.
+    pub(crate) fn data(&self) -> Data {
+        let pgdata = &self.config.pgdata;
+        match std::fs::read_dir(pgdata) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Data::Absent,
+            Err(error) => return Data::Broken(format!("cannot read {}: {error}", pgdata.display())),
+            Ok(mut entries) => {
+                if entries.next().is_none() {
+                    return Data::Absent;
+                }
+            }
+        }
+        if let Some(why) = &self.volume.borrow().state().unusable {
+            return Data::Unusable(why.clone());
+        }
+        let version = std::fs::read_to_string(pgdata.join("PG_VERSION")).unwrap_or_default();
+        match (version.trim().parse::<u32>().ok(), self.major) {
+            (Some(data), Some(program)) if data != program => {
+                return Data::Broken(format!(
+                    "the data folder is of PostgreSQL {data}, the programs are of {program}: use an image of version {data}, or upgrade the data with pg_upgrade"
+                ));
+            }
+            _ => {}
+        }
+        match wal::system_id(pgdata) {
+            Ok(id) => Data::Present { system_id: id.to_string() },
+            Err(error) => Data::Broken(format!(
+                "{} is no complete data folder (global/pg_control: {error}): restore it, or give the member an empty volume to be copied anew",
+                pgdata.display()
+            )),
+        }
+    }
+
+    fn credentials(&self, role: &str) -> Result<Credentials, EngineError> {
+        let folder = self.config.credentials_dir.join(role);
+        let read = |key: &str| {
+            let path = folder.join(key);
+            std::fs::read_to_string(&path)
+                .map(|text| text.trim_end_matches('\n').to_owned())
+                .map_err(EngineError::io(format!("cannot read the credential {}", path.display())))
+        };
+        Ok(Credentials { user: read("username")?, password: read("password")? })
+    }
+}

@@ -1,0 +1,182 @@
+//! Starting the server, ending every process of it, reading where its log ends.
+
+use super::wal::{DUMMY, Wal};
+use super::{EngineError, Postgres};
+use crate::processes;
+use coregent_core::member::{Names, Source};
+use coregent_core::position::{Position, Promotion};
+use rustix::process::{Signal, WaitStatus, kill_process};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+use std::{fs, io};
+use tokio::sync::oneshot;
+
+/// How long a fast shutdown may take: with a placeholder in force a session with temporary tables hangs it for ever
+/// (F8).
+const FAST_STOP: Duration = Duration::from_secs(1);
+
+impl Postgres {
+    /// Starts the server. **Without `standby.signal` only for the holder** (F5): that is for the caller to decide.
+    pub(super) fn start(
+        &self,
+        writable: bool,
+        follow: Option<(Source, Vec<Promotion>)>,
+        names: Names,
+    ) -> Result<oneshot::Receiver<WaitStatus>, EngineError> {
+        let pgdata = &self.config.pgdata;
+        self.prepare_folders().map_err(EngineError::io("cannot prepare the data folder for a start"))?;
+        let source = match follow {
+            Some((source, chain)) => {
+                self.volume.borrow_mut().change(|state| state.chain = chain)?;
+                Some(source)
+            }
+            None => None,
+        };
+        let replication = self.credentials("replication")?;
+        self.files.write_fixed(&self.config).map_err(EngineError::io("cannot write the server's configuration"))?;
+        {
+            let mut in_force = self.in_force.borrow_mut();
+            in_force.source = source;
+            in_force.names = names;
+            in_force.proved = false;
+            in_force.open = false;
+            in_force.settled = false;
+            in_force.writable_since = None;
+            in_force.seen.clear();
+        }
+        let write = || -> io::Result<()> {
+            self.files.write_passwords(&replication.user, &replication.password)?;
+            self.files.write_hba(&self.config, &replication.user, false)?;
+            let signal = pgdata.join("standby.signal");
+            remove_if_there(&pgdata.join("recovery.signal"))?;
+            if writable { remove_if_there(&signal) } else { fs::write(&signal, b"") }
+        };
+        write().map_err(EngineError::io("cannot write the server's configuration"))?;
+        self.write_role(&replication.user)?;
+        let mut command = Command::new(self.config.bin_dir.join("postgres"));
+        command.arg("-D").arg(pgdata).arg("-c").arg(format!("config_file={}", self.files.main().display()));
+        let child =
+            self.processes.spawn(&mut command, false).map_err(EngineError::io("cannot start the program postgres"))?;
+        self.server.set(Some(child.pid()));
+        Ok(child.detach())
+    }
+
+    /// fsGroup makes the folder group-writable, which the server refuses; a `postmaster.pid` of a dead server may name
+    /// any live process, pids repeat in a PID namespace (traps.md). Both are safe under the volume's lock.
+    fn prepare_folders(&self) -> io::Result<()> {
+        let pgdata = &self.config.pgdata;
+        fs::set_permissions(pgdata, fs::Permissions::from_mode(0o700))?;
+        remove_if_there(&pgdata.join("postmaster.pid"))?;
+        fs::create_dir_all(&self.config.run_dir)?;
+        fs::set_permissions(&self.config.run_dir, fs::Permissions::from_mode(0o700))?;
+        let socket = format!(".s.PGSQL.{}", self.config.port);
+        remove_if_there(&self.config.run_dir.join(format!("{socket}.lock")))?;
+        remove_if_there(&self.config.run_dir.join(socket))?;
+        super::files::clean_auto_conf(pgdata)?;
+        // A dummy newer than the server's own timeline refuses the start («not a child of this server's history»).
+        for entry in fs::read_dir(pgdata.join("pg_wal"))? {
+            let path = entry?.path();
+            let history = path.extension().is_some_and(|extension| extension == "history");
+            if history && fs::read(&path)? == DUMMY.as_bytes() {
+                fs::remove_file(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes names and source as they are in force now; a start or a reload adopts them.
+    pub(super) fn write_role(&self, replication_user: &str) -> Result<(), EngineError> {
+        let in_force = self.in_force.borrow();
+        let member = &self.config.member;
+        let source = in_force.source.as_ref().map(|source| {
+            let conninfo = super::files::source_conninfo(
+                &source.address,
+                replication_user,
+                member.as_str(),
+                &self.files.passwords(),
+            );
+            (conninfo, super::files::slot_name(member, source.epoch))
+        });
+        self.files
+            .write_role(&in_force.names, source)
+            .map_err(EngineError::io("cannot write the server's configuration"))
+    }
+
+    /// Makes the server read its configuration again.
+    pub(super) fn reload(&self) {
+        if let Some(pid) = self.server.get() {
+            let _ = kill_process(pid, Signal::HUP); // its end is reported by the reaping loop
+        }
+    }
+
+    /// The server's process has ended; its children may still live until `stop` has swept them.
+    pub(crate) fn server_exited(&self) {
+        self.client.borrow_mut().take();
+    }
+
+    /// Ends every process of the engine and reads the end of its log (F3, F10).
+    pub(super) async fn stop(&self, fast: bool, diverged: bool, reason: &'static str) -> Result<(), EngineError> {
+        tracing::info!(reason, fast, "stopping the server");
+        if diverged {
+            self.volume.borrow_mut().change(|state| state.unusable = Some(reason.to_owned()))?;
+        }
+        self.client.borrow_mut().take();
+        if let Some(pid) = self.server.get()
+            && fast
+            && kill_process(pid, Signal::INT).is_ok()
+        {
+            let gone = async {
+                while self.running() {
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                }
+            };
+            let _ = tokio::time::timeout(FAST_STOP, gone).await; // then it is killed
+        }
+        processes::sweep(&self.config.pgdata).await;
+        self.server.set(None);
+        self.in_force.borrow_mut().writable_since = None;
+        self.read_end().await
+    }
+
+    /// The server's first process still exists (a zombie is gone as soon as the loop has reaped it).
+    fn running(&self) -> bool {
+        self.server.get().is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok())
+    }
+
+    /// Reads the end of the local log. Only when every process is gone.
+    pub(crate) async fn read_end(&self) -> Result<(), EngineError> {
+        let pgdata = self.config.pgdata.clone();
+        let chain = self.volume.borrow().state().chain.clone();
+        let read = tokio::task::spawn_blocking(move || end_position(&pgdata, &chain)).await;
+        let position = read
+            .unwrap_or_else(|error| Err(io::Error::other(error)))
+            .map_err(EngineError::io("cannot read the end of the local log"))?;
+        *self.end.borrow_mut() = position;
+        Ok(())
+    }
+}
+
+fn end_position(pgdata: &Path, chain: &[Promotion]) -> io::Result<Option<Position>> {
+    if !pgdata.join("pg_wal").is_dir() {
+        return Ok(None);
+    }
+    let wal = Wal::open(pgdata)?;
+    Ok(wal.end()?.map(|(timeline, lsn)| wal.position(timeline, lsn, chain)))
+}
+
+/// Major version of the programs; `None` when they do not say, then the server itself judges.
+pub(super) fn program_major(bin_dir: &Path) -> Option<u32> {
+    let output = Command::new(bin_dir.join("postgres")).arg("--version").output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    let version = text.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()))?;
+    version.split('.').next()?.parse().ok()
+}
+
+pub(super) fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,90 @@
+//! Leaving a source, following another, and whom a holder admits (F6).
+
+use super::files::slot_name;
+use super::sql::{literal, rows};
+use super::{EngineError, Postgres};
+use coregent_core::member::Source;
+use coregent_core::names::{Epoch, MemberName};
+use coregent_core::position::Promotion;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// Pause between two looks while something is about to happen.
+pub(super) const LOOK: Duration = Duration::from_millis(1);
+
+impl Postgres {
+    /// Persists the epoch, streams from nobody, replays what is there (postgres-recipes.md 3).
+    pub(super) async fn leave(&self, epoch: Epoch) -> Result<(), EngineError> {
+        self.volume.borrow_mut().change(|state| state.epoch = state.epoch.max(epoch))?;
+        {
+            let mut in_force = self.in_force.borrow_mut();
+            in_force.source = None;
+            in_force.settled = false;
+        }
+        self.write_role("")?;
+        self.reload();
+        // What the files held when no process ran: after a restart nothing else tells when replay has reached it.
+        let at_least = self.end.borrow().as_ref().map(|end| end.lsn).unwrap_or_default();
+        let mut last = None;
+        loop {
+            let seen = self.snapshot().await?;
+            if !seen.in_recovery {
+                return Err(EngineError::Refused(
+                    "the server left recovery while it was to leave its source".to_owned(),
+                ));
+            }
+            if seen.paused {
+                self.rows("select pg_wal_replay_resume()").await?;
+            }
+            let position = (seen.received, seen.replayed);
+            let done = !seen.receiver && seen.received <= seen.replayed && at_least <= seen.replayed;
+            if done && last == Some(position) {
+                self.in_force.borrow_mut().settled = true;
+                return Ok(());
+            }
+            last = done.then_some(position);
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Streams from `source` by reload. The chain is durable before the receiver can pass a fork (F9).
+    pub(super) fn follow(&self, source: Source, chain: Vec<Promotion>) -> Result<(), EngineError> {
+        self.volume.borrow_mut().change(|state| state.chain = chain)?;
+        let replication = self.credentials("replication")?;
+        {
+            let mut in_force = self.in_force.borrow_mut();
+            in_force.source = Some(source);
+            in_force.settled = false;
+        }
+        self.write_role(&replication.user)?;
+        self.reload();
+        Ok(())
+    }
+
+    /// Makes exactly the slots of this epoch for these members. A receiver of another epoch loses its slot and with it
+    /// its stream.
+    pub(super) async fn keep_slots(&self, epoch: Epoch, members: &BTreeSet<MemberName>) -> Result<(), EngineError> {
+        let client = self.client().await?;
+        let wanted: BTreeSet<String> = members.iter().map(|member| slot_name(member, epoch)).collect();
+        let list = "select slot_name, active_pid, wal_status from pg_replication_slots \
+                    where slot_type = 'physical' and not temporary";
+        let mut present = BTreeSet::new();
+        for row in rows(&client, list).await? {
+            let slot = row.get(0).unwrap_or_default().to_owned();
+            let lost = row.get(2) == Some("lost");
+            if wanted.contains(&slot) && !lost {
+                present.insert(slot);
+                continue;
+            }
+            if let Some(pid) = row.get(1) {
+                rows(&client, &format!("select pg_terminate_backend({pid}, 1000)")).await?;
+            }
+            rows(&client, &format!("select pg_drop_replication_slot({})", literal(&slot))).await?;
+        }
+        for slot in wanted.difference(&present) {
+            rows(&client, &format!("select pg_create_physical_replication_slot({}, true)", literal(slot))).await?;
+        }
+        self.admitted.replace(members.clone());
+        Ok(())
+    }
+}

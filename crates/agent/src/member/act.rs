@@ -1,0 +1,172 @@
+//! Carrying out a decision.
+
+use super::{Agent, Event, Running};
+use crate::clock;
+use crate::lease;
+use coregent_core::member::{Action, Decision, Engine, Job, JobKind, LeaseWrite, Purpose, World};
+use rustix::process::WaitStatus;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// Looks at the server while nothing is expected of it.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// For so long after a change the engine is looked at often.
+const EXPECTING_MILLIS: u64 = 30_000;
+
+impl Agent {
+    pub(super) fn act(&mut self, world: &World, decision: &Decision) {
+        for action in &decision.actions {
+            match action {
+                Action::PersistEpoch(epoch) => {
+                    tracing::info!(%epoch, "persists the epoch");
+                    let changed = self.volume.borrow_mut().change(|state| state.epoch = *epoch);
+                    if let Err(error) = changed {
+                        tracing::error!(%error, "cannot persist the epoch");
+                        self.last_error = Some(error.to_string());
+                    }
+                    // What has changed is decided upon at once.
+                    self.poll.notify_one();
+                }
+                Action::Lease(write) => self.write(write.clone()),
+                Action::Engine(job) => self.begin(job.clone()),
+                Action::Exit => self.exit = true,
+            }
+        }
+        self.ask_for_grant(world);
+    }
+
+    /// The bootstrap grant is read only by a target without data (F14).
+    fn ask_for_grant(&mut self, world: &World) {
+        let needed = world.is_target()
+            && !self.granted
+            && world.fence().is_some_and(|fence| fence.history.is_empty() && fence.system_id.is_none());
+        let Some(name) = self.config.bootstrap_lease.clone().filter(|_| needed && !self.asking_for_grant) else {
+            return;
+        };
+        self.asking_for_grant = true;
+        let (leases, events, member) = (self.leases.clone(), self.events.clone(), self.me.member.clone());
+        tokio::task::spawn_local(async move {
+            let granted = grant(&leases, &name, member.as_str()).await;
+            if !granted {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+            let _ = events.send(Event::Granted(granted)); // the loop is gone only when the process ends
+        });
+    }
+
+    fn write(&mut self, write: LeaseWrite) {
+        let Some(received) = &self.received else { return };
+        if self.retry_write_at.is_some_and(|at| at <= clock::now()) {
+            self.retry_write_at = None;
+        }
+        if self.writing || self.retry_write_at.is_some_and(|at| clock::now() < at && write.purpose != Purpose::Renew) {
+            return;
+        }
+        self.writing = true;
+        self.retry_write_at = None;
+        if write.purpose != Purpose::Renew {
+            tracing::info!(purpose = ?write.purpose, "writes the Lease");
+        }
+        let purpose = write.purpose;
+        let (leases, base, me) = (self.leases.clone(), received.lease.clone(), self.me.to_string());
+        let request = Duration::from_millis(self.config.settings.timing.request);
+        let events = self.events.clone();
+        // F2: the deadline counts from before the request.
+        let sent = clock::now();
+        tokio::task::spawn_local(async move {
+            let result = lease::write(leases, base, me, write, request).await;
+            let _ = events.send(Event::Written { purpose, sent, result }); // see above
+        });
+    }
+
+    /// Starts a job. Only a stop displaces another.
+    pub(super) fn begin(&mut self, job: Job) {
+        let kind = job.kind();
+        if let Some(running) = &self.job {
+            if kind != JobKind::Stop || running.kind == JobKind::Stop {
+                return;
+            }
+            running.abort.abort();
+        }
+        if kind == JobKind::Promote {
+            self.was_writable = true;
+        }
+        tracing::info!(?kind, "begins");
+        self.serial += 1;
+        self.generation.set(self.generation.get() + 1);
+        let (serial, postgres, events) = (self.serial, Rc::clone(&self.postgres), self.events.clone());
+        let task = tokio::task::spawn_local(async move {
+            let mut server = None;
+            let result = postgres.run(job, &mut server).await;
+            let status = Box::new(postgres.status().await);
+            let _ = events.send(Event::Ended { serial, result, status, server }); // see above
+        });
+        self.job = Some(Running { kind, serial, abort: task.abort_handle() });
+    }
+
+    pub(super) fn listen_for_exit(&mut self, server: oneshot::Receiver<WaitStatus>) {
+        self.server_serial += 1;
+        let (serial, events) = (self.server_serial, self.events.clone());
+        tokio::task::spawn_local(async move {
+            let status = server.await.ok();
+            let _ = events.send(Event::ServerExited { serial, status }); // see above
+        });
+    }
+
+    /// Looks at the server in the pace that `set_pace` says.
+    pub(super) fn start_polling(&self) {
+        let (postgres, events) = (Rc::clone(&self.postgres), self.events.clone());
+        let (generation, poll, pace) = (Rc::clone(&self.generation), Rc::clone(&self.poll), Rc::clone(&self.pace));
+        tokio::task::spawn_local(async move {
+            loop {
+                tokio::select! {
+                    () = tokio::time::sleep(pace.get()) => {}
+                    () = poll.notified() => {}
+                }
+                let before = generation.get();
+                let status = Box::new(postgres.status().await);
+                if events.send(Event::Polled { generation: before, status }).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+
+    pub(super) fn set_pace(&mut self) {
+        let recent = clock::now().since(self.expecting_since) < EXPECTING_MILLIS;
+        let members = self.received.as_ref().map_or(0, |_| self.expected_standbys());
+        let pace = match &self.status.engine {
+            Engine::Starting => Duration::from_millis(5),
+            Engine::Standby(standby) if standby.source.is_some() && !standby.streaming && recent => {
+                Duration::from_millis(20)
+            }
+            Engine::Writable(writable)
+                if recent
+                    && writable.standbys.values().filter(|seen| seen.caught_up && seen.sync).count() < members =>
+            {
+                Duration::from_millis(20)
+            }
+            _ => SLOW,
+        };
+        if pace < self.pace.replace(pace) {
+            self.poll.notify_one();
+        }
+    }
+
+    fn expected_standbys(&self) -> usize {
+        self.observe().fence().map_or(0, |fence| fence.members.len().saturating_sub(1))
+    }
+}
+
+async fn grant(leases: &kube::Api<k8s_openapi::api::coordination::v1::Lease>, name: &str, member: &str) -> bool {
+    let read = tokio::time::timeout(Duration::from_secs(1), leases.get_opt(name)).await;
+    let Ok(Ok(Some(lease))) = read else { return false };
+    let text = lease.metadata.annotations.as_ref().and_then(|all| all.get(BOOTSTRAP)).cloned().unwrap_or_default();
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+    value.get("member").and_then(serde_json::Value::as_str) == Some(member)
+}
+
+/// Annotation of the bootstrap grant.
+const BOOTSTRAP: &str = "coregent.io/bootstrap";

@@ -1,0 +1,224 @@
+//! What an event changes.
+
+use super::{Agent, Event, Received, observe};
+use crate::clock;
+use crate::engine::postgresql::{EngineError, Status};
+use crate::lease::{Seen, Written};
+use coregent_core::member::{Data, Engine, Held, JobKind, Purpose};
+use coregent_core::names::Monotonic;
+use k8s_openapi::api::coordination::v1::Lease;
+use rustix::process::WaitStatus;
+use tokio::sync::oneshot;
+
+impl Agent {
+    pub(super) fn apply(&mut self, event: Event) {
+        match event {
+            Event::Seen(Seen::Lease { lease, asked }) => self.receive(*lease, asked),
+            Event::Seen(Seen::Absent) => {} // nothing is granted by an absent object, and nothing taken away (F4)
+            Event::Seen(Seen::Gap(reason)) => {
+                tracing::info!(reason, "the watch of the primary Lease was interrupted");
+                if let Some(received) = &mut self.received {
+                    received.since = clock::now();
+                }
+            }
+            Event::Written { purpose, sent, result } => self.written(purpose, sent, result),
+            Event::Granted(granted) => {
+                self.granted = granted;
+                self.asking_for_grant = false;
+            }
+            Event::Polled { generation, status } => {
+                if generation == self.generation.get() && !self.busy_with(JobKind::Stop) {
+                    self.observed(*status);
+                }
+            }
+            Event::Ended { serial, result, status, server } => self.ended(serial, result, *status, server),
+            Event::ServerExited { serial, status } => self.server_exited(serial, status),
+            Event::Terminate => {
+                tracing::info!("told to end: leaves cleanly");
+                self.leaving = true;
+            }
+        }
+    }
+
+    /// Takes in a state of the Lease unless it is older than what is known.
+    fn receive(&mut self, lease: Lease, asked: Option<Monotonic>) {
+        let version =
+            |lease: &Lease| lease.metadata.resource_version.as_ref().and_then(|text| text.parse::<u64>().ok());
+        let now = clock::now();
+        let mut epoch_since = now;
+        if let Some(known) = &self.received {
+            let (old, new) = (version(&known.lease), version(&lease));
+            if old == new && known.lease.metadata.uid == lease.metadata.uid {
+                return; // the same state: its age counts on
+            }
+            let older = known.lease.metadata.uid == lease.metadata.uid && new < old;
+            // A restored store shows lower versions; a late answer does too, but was asked for earlier.
+            if older && asked.is_none_or(|asked| asked <= self.answered) {
+                return;
+            }
+            if observe::epoch(&known.lease) == observe::epoch(&lease) {
+                epoch_since = known.epoch_since;
+            }
+        }
+        self.received = Some(Received { lease, since: now, epoch_since });
+        self.expecting_since = now;
+    }
+
+    fn written(&mut self, purpose: Purpose, sent: Monotonic, result: Written) {
+        self.writing = false;
+        self.answered = clock::now();
+        match result {
+            Written::Done(lease) => {
+                let epoch = observe::epoch(&lease);
+                match purpose {
+                    Purpose::Take | Purpose::Renew => {
+                        self.held = Some(Held { epoch, sent, tried: sent, failed: false });
+                    }
+                    Purpose::Release => {
+                        tracing::info!(%epoch, "released the Lease");
+                        self.released = Some(epoch);
+                        self.held = None;
+                        self.was_writable = false;
+                    }
+                }
+                if purpose == Purpose::Take {
+                    tracing::info!(%epoch, "took the Lease");
+                    self.was_writable = false;
+                }
+                self.receive(*lease, Some(self.answered.plus(1)));
+            }
+            Written::Conflict(lease, asked) => {
+                if let Some(held) = &mut self.held {
+                    // Due again at once, on the state that was read since.
+                    held.tried = Monotonic(sent.0.saturating_sub(self.config.settings.timing.renew));
+                    held.failed = false;
+                }
+                if let Some(lease) = lease {
+                    self.receive(*lease, Some(asked.plus(1)));
+                }
+            }
+            Written::Failed(reason) => {
+                tracing::warn!(reason, ?purpose, "a write of the Lease failed");
+                if let Some(held) = &mut self.held {
+                    held.tried = sent;
+                    held.failed = true;
+                }
+                self.retry_write_at = Some(clock::now().plus(200));
+            }
+        }
+    }
+
+    fn ended(
+        &mut self,
+        serial: u64,
+        result: Result<(), EngineError>,
+        status: Status,
+        server: Option<oneshot::Receiver<WaitStatus>>,
+    ) {
+        let Some(job) = self.job.take_if(|job| job.serial == serial) else { return };
+        self.generation.set(self.generation.get() + 1);
+        if let Some(server) = server {
+            self.listen_for_exit(server);
+        }
+        match result {
+            Ok(()) => {
+                tracing::debug!(kind = ?job.kind, "done");
+                if self.failures.is_some_and(|(kind, ..)| kind == job.kind) {
+                    self.failures = None;
+                    self.last_error = None;
+                }
+            }
+            Err(error) => {
+                let count = self.failures.filter(|(kind, ..)| *kind == job.kind).map_or(0, |(_, count, _)| count);
+                let pause = (100_u64 << count.min(7)).min(10_000);
+                self.failures = Some((job.kind, count + 1, clock::now().plus(pause)));
+                self.jobs_failed += 1;
+                self.last_error = Some(format!("{:?}: {error}", job.kind));
+                tracing::warn!(kind = ?job.kind, %error, retry_in_ms = pause, "a job failed");
+            }
+        }
+        if job.kind == JobKind::Promote {
+            self.was_writable = true;
+        }
+        self.look_at_data();
+        self.observed(status);
+    }
+
+    /// Takes in what the engine says.
+    pub(super) fn observed(&mut self, status: Status) {
+        let changed = std::mem::discriminant(&status.engine) != std::mem::discriminant(&self.status.engine);
+        if changed {
+            self.expecting_since = clock::now();
+        }
+        match &status.engine {
+            Engine::Standby(standby) => {
+                self.server_answered(false);
+                if standby.streaming && changed {
+                    self.postgres.remove_old_set_aside();
+                }
+            }
+            Engine::Writable(_) => {
+                self.server_answered(true);
+                self.was_writable = true;
+            }
+            Engine::Stopped { .. } | Engine::Starting => {}
+        }
+        self.status = status;
+        self.set_pace();
+    }
+
+    fn server_answered(&mut self, writable: bool) {
+        self.failed_starts = 0;
+        let inconsistent = self.volume.borrow().state().inconsistent;
+        if inconsistent && !writable {
+            // A hot standby answers only once it is consistent.
+            let cleared = self.volume.borrow_mut().change(|state| state.inconsistent = false);
+            if let Err(error) = cleared {
+                self.last_error = Some(error.to_string());
+            }
+        }
+    }
+
+    fn server_exited(&mut self, serial: u64, status: Option<WaitStatus>) {
+        if serial != self.server_serial || self.busy_with(JobKind::Stop) {
+            return;
+        }
+        let how = status.map_or_else(|| "unknown".to_owned(), describe);
+        let starting = matches!(self.status.engine, Engine::Starting | Engine::Stopped { .. });
+        tracing::warn!(how, starting, "the server ended by itself");
+        if starting && !self.leaving {
+            self.failed_starts += 1;
+            let pause = (250_u64 << self.failed_starts.min(7)).min(30_000);
+            self.failures = Some((JobKind::Start, self.failed_starts, clock::now().plus(pause)));
+            self.last_error = Some(format!("the server ended while it was starting ({how}); its log says why"));
+            if self.failed_starts >= 3 {
+                self.was_writable = true; // as holder it holds for nothing: another may do better
+            }
+        }
+        self.postgres.server_exited();
+        self.begin(coregent_core::member::Job::Stop {
+            fast: false,
+            diverged: false,
+            reason: "the server ended by itself",
+        });
+    }
+
+    /// Reads what the data folder is; only jobs change it.
+    pub(super) fn look_at_data(&mut self) {
+        let data = self.postgres.data();
+        if data != self.data {
+            if let Data::Broken(why) | Data::Unusable(why) = &data {
+                tracing::warn!(why, "the data folder cannot be used");
+            }
+            self.data = data;
+        }
+    }
+}
+
+fn describe(status: WaitStatus) -> String {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => "unknown".to_owned(),
+    }
+}

@@ -1,0 +1,226 @@
+//! The loop of one member's agent: events in, a decision, its actions out.
+//!
+//! Everything that waits runs as a task and comes back as an [`Event`], so that a raise or a renewal is handled at once
+//! whatever else goes on.
+
+mod act;
+mod events;
+mod observe;
+
+use crate::clock;
+use crate::config::Config;
+use crate::engine::postgresql::{EngineError, Postgres, Status};
+use crate::health::{Health, Shown};
+use crate::lease::{Seen, Written};
+use crate::report::Wanted;
+use crate::volume::Volume;
+use crate::watchdog::Watchdog;
+use coregent_core::member::{Data, Decision, Engine, Held, Job, JobKind, Purpose, decide};
+use coregent_core::names::{Epoch, HolderIdentity, Monotonic};
+use coregent_core::report::MemberReport;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use rustix::process::WaitStatus;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::task::AbortHandle;
+
+/// What happens to an agent.
+pub(crate) enum Event {
+    Seen(Seen),
+    Written {
+        purpose: Purpose,
+        sent: Monotonic,
+        result: Written,
+    },
+    Granted(bool),
+    Polled {
+        generation: u64,
+        status: Box<Status>,
+    },
+    Ended {
+        serial: u64,
+        result: Result<(), EngineError>,
+        status: Box<Status>,
+        server: Option<oneshot::Receiver<WaitStatus>>,
+    },
+    ServerExited {
+        serial: u64,
+        status: Option<WaitStatus>,
+    },
+    Terminate,
+}
+
+/// The primary Lease as it was received last.
+struct Received {
+    lease: Lease,
+    since: Monotonic,
+    epoch_since: Monotonic,
+}
+
+struct Running {
+    kind: JobKind,
+    serial: u64,
+    abort: AbortHandle,
+}
+
+/// Ends of the channels to the agent's other tasks.
+pub(crate) struct Outlets {
+    pub(crate) wanted: watch::Sender<Wanted>,
+    pub(crate) published: watch::Receiver<Option<MemberReport>>,
+    pub(crate) health: Health,
+    pub(crate) watchdog: Watchdog,
+    /// The deadline as jobs see it.
+    pub(crate) deadline: Rc<Cell<Option<Monotonic>>>,
+}
+
+/// The agent of one member.
+pub(crate) struct Agent {
+    config: Config,
+    me: HolderIdentity,
+    leases: Api<Lease>,
+    postgres: Rc<Postgres>,
+    volume: Rc<RefCell<Volume>>,
+    outlets: Outlets,
+    events: mpsc::UnboundedSender<Event>,
+    received: Option<Received>,
+    /// A read asked before this instant may be older than the answer to our own write.
+    answered: Monotonic,
+    held: Option<Held>,
+    released: Option<Epoch>,
+    was_writable: bool,
+    granted: bool,
+    asking_for_grant: bool,
+    writing: bool,
+    retry_write_at: Option<Monotonic>,
+    data: Data,
+    leaving: bool,
+    job: Option<Running>,
+    serial: u64,
+    server_serial: u64,
+    /// Grows with every job that begins or ends: a poll that spans one says nothing.
+    generation: Rc<Cell<u64>>,
+    poll: Rc<Notify>,
+    pace: Rc<Cell<Duration>>,
+    status: Status,
+    /// Since when something is expected to change soon.
+    expecting_since: Monotonic,
+    failures: Option<(JobKind, u32, Monotonic)>,
+    failed_starts: u32,
+    jobs_failed: u64,
+    last_error: Option<String>,
+    last_wait: Option<String>,
+    exit: bool,
+}
+
+impl Agent {
+    pub(crate) fn new(
+        config: Config,
+        me: HolderIdentity,
+        leases: Api<Lease>,
+        postgres: Rc<Postgres>,
+        volume: Rc<RefCell<Volume>>,
+        outlets: Outlets,
+        events: mpsc::UnboundedSender<Event>,
+    ) -> Agent {
+        Agent {
+            config,
+            me,
+            leases,
+            postgres,
+            volume,
+            outlets,
+            events,
+            received: None,
+            answered: Monotonic(0),
+            held: None,
+            released: None,
+            was_writable: false,
+            granted: false,
+            asking_for_grant: false,
+            writing: false,
+            retry_write_at: None,
+            data: Data::Absent,
+            leaving: false,
+            job: None,
+            serial: 0,
+            server_serial: 0,
+            generation: Rc::new(Cell::new(0)),
+            poll: Rc::new(Notify::new()),
+            pace: Rc::new(Cell::new(Duration::from_secs(1))),
+            status: Status { engine: Engine::Stopped { position: None }, standbys: Vec::new() },
+            expecting_since: clock::now(),
+            failures: None,
+            failed_starts: 0,
+            jobs_failed: 0,
+            last_error: None,
+            last_wait: None,
+            exit: false,
+        }
+    }
+
+    /// Runs until a clean leave is done.
+    pub(crate) async fn run(mut self, mut events: mpsc::UnboundedReceiver<Event>) {
+        self.start_polling();
+        // Whatever a predecessor left running ends first, and the end of the local log is read.
+        self.begin(Job::Stop { fast: false, diverged: false, reason: "the agent starts" });
+        while !self.exit {
+            let decision = self.turn();
+            let wake = [decision.wake, self.retry_write_at]
+                .into_iter()
+                .flatten()
+                .map(clock::until)
+                .fold(Duration::from_secs(5), Duration::min);
+            tokio::select! {
+                event = events.recv() => match event {
+                    Some(event) => self.apply(event),
+                    None => break,
+                },
+                () = tokio::time::sleep(wake) => {}
+            }
+            while let Ok(event) = events.try_recv() {
+                self.apply(event);
+            }
+        }
+        self.say_goodbye().await;
+    }
+
+    /// One look at the world, and what follows from it.
+    fn turn(&mut self) -> Decision {
+        let world = self.observe();
+        let decision = decide(&world);
+        self.outlets.deadline.set(world.deadline());
+        self.outlets.watchdog.arm(world.deadline());
+        if decision.waiting_for != self.last_wait {
+            if let Some(what) = &decision.waiting_for {
+                tracing::info!("waits for {what}");
+            }
+            self.last_wait.clone_from(&decision.waiting_for);
+        }
+        self.act(&world, &decision);
+        self.publish(&world, &decision);
+        let position = observe::position(&world.engine);
+        self.outlets.health.show(Shown {
+            turned: clock::now(),
+            ready: decision.ready,
+            state: format!("{:?}", decision.state),
+            epoch: world.volume.epoch.0,
+            timeline: position.map_or(0, |position| position.timeline.0),
+            lsn: position.map_or(0, |position| position.lsn.0),
+            holding: world.holding(),
+            jobs_failed: self.jobs_failed,
+        });
+        decision
+    }
+
+    /// The last report goes out before the process ends, if the API answers.
+    async fn say_goodbye(&mut self) {
+        let wanted = self.outlets.wanted.borrow().report.clone();
+        let said = self.outlets.published.wait_for(|published| *published == wanted);
+        if tokio::time::timeout(Duration::from_secs(1), said).await.is_err() {
+            tracing::info!("the last report could not be published in a second");
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The world as the decision sees it, and the report.
+
+use super::Agent;
+use crate::clock;
+use crate::report::Wanted;
+use coregent_core::fence::{self, Fence};
+use coregent_core::member::{Decision, Engine, JobKind, PrimaryLease, Volume, World};
+use coregent_core::names::Epoch;
+use coregent_core::position::Position;
+use coregent_core::report::{MemberReport, MemberState, VERSION};
+use k8s_openapi::api::coordination::v1::Lease;
+use std::collections::BTreeSet;
+
+/// The server ended this often while it was starting: it is reported as failed.
+const FAILED_STARTS: u32 = 3;
+
+impl Agent {
+    pub(super) fn observe(&self) -> World {
+        let volume = self.volume.borrow();
+        let state = volume.state();
+        World {
+            now: clock::now(),
+            me: self.me.clone(),
+            address: self.config.address(),
+            settings: self.config.settings.clone(),
+            lease: self.received.as_ref().map(|received| PrimaryLease {
+                epoch: epoch(&received.lease),
+                holder: holder(&received.lease),
+                fence: fence(&received.lease),
+                since: received.since,
+                epoch_since: received.epoch_since,
+            }),
+            bootstrap_grant: self.granted,
+            held: self.held,
+            released: self.released,
+            volume: Volume {
+                epoch: state.epoch,
+                epoch_at_start: volume.epoch_at_start(),
+                attempt: state.attempt.clone(),
+                data: self.data.clone(),
+                inconsistent: state.inconsistent,
+            },
+            engine: self.status.engine.clone(),
+            was_writable: self.was_writable,
+            job: self.job.as_ref().map(|job| job.kind),
+            retry: self.failures.map(|(kind, _, at)| (kind, at)),
+            failing: self.failed_starts >= FAILED_STARTS,
+            writing: self.writing,
+            leaving: self.leaving,
+        }
+    }
+
+    /// Hands the report to the publisher.
+    pub(super) fn publish(&self, world: &World, decision: &Decision) {
+        let position = position(&world.engine).filter(|_| !world.volume.inconsistent).cloned();
+        let flushed_lsn = match &world.engine {
+            Engine::Writable(writable) => Some(writable.position.lsn),
+            _ => None,
+        };
+        let mut last_error = self.last_error.clone();
+        if decision.state == MemberState::Failed {
+            last_error = decision.waiting_for.clone().or(last_error);
+        }
+        let report = MemberReport {
+            version: VERSION,
+            member: self.me.member.clone(),
+            pod_uid: self.me.pod_uid.clone(),
+            nonce: self.me.nonce.clone(),
+            address: world.address.clone(),
+            epoch: world.volume.epoch,
+            left: decision.left,
+            state: decision.state,
+            position,
+            unrecorded_attempt: world.unrecorded_attempt().cloned(),
+            system_id: match &world.volume.data {
+                coregent_core::member::Data::Present { system_id } => Some(system_id.clone()),
+                _ => None,
+            },
+            standbys: self.status.standbys.clone(),
+            flushed_lsn,
+            ready: decision.ready,
+            warnings: BTreeSet::new(),
+            last_error,
+            handled_request: None,
+        };
+        let owners = self.received.as_ref().and_then(|received| received.lease.metadata.owner_references.clone());
+        let wanted = Wanted { report: Some(report), owners: owners.unwrap_or_default() };
+        self.outlets.wanted.send_if_modified(|current| {
+            let changed = *current != wanted;
+            *current = wanted;
+            changed
+        });
+    }
+
+    /// Whether a job that is not about the engine's processes runs.
+    pub(super) fn busy_with(&self, kind: JobKind) -> bool {
+        self.job.as_ref().is_some_and(|job| job.kind == kind)
+    }
+}
+
+/// `spec.leaseTransitions` (F1).
+pub(super) fn epoch(lease: &Lease) -> Epoch {
+    let transitions = lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or(0);
+    Epoch(u64::try_from(transitions).unwrap_or(0))
+}
+
+fn holder(lease: &Lease) -> Option<String> {
+    lease.spec.as_ref()?.holder_identity.clone().filter(|holder| !holder.is_empty())
+}
+
+fn fence(lease: &Lease) -> Result<Fence, String> {
+    let annotations = lease.metadata.annotations.as_ref();
+    match annotations.and_then(|annotations| annotations.get(fence::ANNOTATION)) {
+        None => Ok(Fence::default()),
+        Some(text) => Fence::parse(text).map_err(|error| error.to_string()),
+    }
+}
+
+/// The position in whatever state the engine is.
+pub(super) fn position(engine: &Engine) -> Option<&Position> {
+    match engine {
+        Engine::Stopped { position } => position.as_ref(),
+        Engine::Starting => None,
+        Engine::Standby(standby) => Some(&standby.position),
+        Engine::Writable(writable) => Some(&writable.position),
+    }
+}
