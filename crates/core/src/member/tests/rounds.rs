@@ -1,0 +1,179 @@
+//! F6, F9, F10, F12: leaving, following, coming back.
+
+use super::*;
+use crate::fence::Handover;
+
+fn streaming(index: u32, now: PrimaryLease) -> World {
+    let mut world = world(index, now);
+    world.volume.epoch = Epoch(1);
+    world.engine = Engine::Standby(Standby {
+        source: Some(source(1, 1)),
+        receiver: true,
+        streaming: true,
+        settled: false,
+        ..standby(100, &[])
+    });
+    world
+}
+
+#[test]
+fn f6_a_standby_leaves_for_a_newer_epoch_before_it_reports_it() {
+    let mut world = streaming(2, lease(2, Some(1), fence(None)));
+    assert_eq!(job(&world), Some(Job::Leave { epoch: Epoch(2) }));
+    assert_eq!(decide(&world).left, None);
+    world.volume.epoch = Epoch(2);
+    assert_eq!(decide(&world).left, None, "durable, but the receiver is still there");
+    world.engine = Engine::Standby(standby(100, &[]));
+    assert_eq!(decide(&world).left, Some(Epoch(2)));
+}
+
+#[test]
+fn f6_a_stopped_member_has_left_once_the_epoch_is_durable() {
+    let mut world = world(1, lease(2, None, fence(None)));
+    world.volume.epoch = Epoch(1);
+    assert_eq!(decide(&world).actions, [Action::PersistEpoch(Epoch(2))]);
+    world.volume.epoch = Epoch(2);
+    assert_eq!(decide(&world).left, Some(Epoch(2)));
+    world.volume.data = Data::Absent;
+    assert_eq!(decide(&world).left, None, "an empty volume leaves nothing");
+}
+
+#[test]
+fn f6_in_a_planned_handover_the_successor_keeps_its_receiver_until_it_has_all_of_the_log() {
+    let handover = Handover { from: MemberName::of("orders", 1), to: MemberName::of("orders", 2) };
+    let with = |release: Option<u64>| {
+        let release = release.map(|end| Release {
+            member: MemberName::of("orders", 1),
+            epoch: Epoch(1),
+            timeline: Timeline(1),
+            end_lsn: Lsn(end),
+        });
+        lease(2, None, Fence { handover: Some(handover.clone()), release, ..fence(None) })
+    };
+    assert_eq!(job(&streaming(2, with(None))), None);
+    assert_eq!(job(&streaming(2, with(Some(101)))), None, "not all of it replayed");
+    assert!(matches!(job(&streaming(2, with(Some(100)))), Some(Job::Leave { .. })));
+    assert!(matches!(job(&streaming(3, with(None))), Some(Job::Leave { .. })), "the others leave at once");
+    let mut late = streaming(2, with(None));
+    late.now = NOW.plus(2_000);
+    assert!(matches!(job(&late), Some(Job::Leave { .. })));
+}
+
+#[test]
+fn f1_a_holder_that_sees_a_newer_epoch_stops_first_and_releases_then() {
+    let mut world = holding(1, lease(1, Some(1), fence(Some(target(1, Proof::Bootstrap)))));
+    world.engine = Engine::Writable(writable(100, &[]));
+    world.was_writable = true;
+    if let Some(lease) = &mut world.lease {
+        lease.epoch = Epoch(2);
+        lease.fence = Ok(fence(None));
+    }
+    assert!(matches!(job(&world), Some(Job::Stop { fast: false, diverged: false, .. })));
+    assert_eq!(write(&world), None);
+    world.engine = Engine::Stopped { position: Some(at(120, &[])) };
+    let release = write(&world).filter(|write| write.purpose == Purpose::Release).and_then(|write| write.fence.release);
+    assert_eq!(release.map(|release| (release.epoch, release.end_lsn)), Some((Epoch(1), Lsn(120))));
+}
+
+/// orders-2 has taken epoch 2 on timeline 2, forked at 100 if it is won.
+fn granted(won: bool) -> PrimaryLease {
+    let fork = won.then_some(100);
+    let fence = Fence {
+        history: vec![Attempt { promotion: promotion(2, 2, 2, fork), won }],
+        chain: vec![promotion(2, 2, 2, fork)],
+        ..fence(Some(target(2, Proof::QuorumFence)))
+    };
+    lease(2, Some(2), fence)
+}
+
+#[test]
+fn f6_losers_follow_at_the_grant_and_copy_the_chain_first() {
+    let mut loser = world(3, granted(false));
+    loser.engine = Engine::Standby(standby(90, &[]));
+    let chain = vec![promotion(2, 2, 2, None)];
+    assert_eq!(job(&loser), Some(Job::Follow { source: source(2, 2), chain }));
+    if let Some(lease) = &mut loser.lease {
+        lease.holder = None;
+    }
+    assert_eq!(job(&loser), None, "named, but not taken: nobody to follow yet");
+}
+
+#[test]
+fn f12_the_end_of_the_old_primarys_log_decides_how_it_comes_back() {
+    let foreign = promotion(2, 1, 2, Some(80));
+    let table: [(Position, &str); 5] = [
+        (at(100, &[]), "start"),
+        (at(90, &[]), "start"),
+        (at(101, &[]), "rewind"),
+        (at(500, &[promotion(2, 2, 2, Some(100))]), "start"),
+        (at(90, &[foreign]), "clone"),
+    ];
+    for (position, expected) in table {
+        let mut old = world(1, granted(true));
+        old.engine = Engine::Stopped { position: Some(position.clone()) };
+        let chosen = match job(&old) {
+            Some(Job::Start { writable: false, follow: Some(_), .. }) => "start",
+            Some(Job::Rewind { .. }) => "rewind",
+            Some(Job::Clone { .. }) => "clone",
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(chosen, expected, "{position:?}");
+    }
+    let mut early = world(1, granted(false));
+    early.engine = Engine::Stopped { position: Some(at(100, &[])) };
+    assert_eq!(job(&early), None, "the fork is not recorded yet");
+}
+
+#[test]
+fn f12_a_running_standby_beyond_the_fork_stops_instead_of_serving_its_divergent_rows() {
+    let mut loser = world(3, granted(true));
+    loser.engine = Engine::Standby(Standby { source: Some(source(2, 2)), ..standby(101, &[]) });
+    assert!(matches!(job(&loser), Some(Job::Stop { .. })));
+}
+
+#[test]
+fn f9_a_member_with_an_unrecorded_promotion_follows_nobody_but_is_a_candidate() {
+    let attempt = promotion(2, 3, 2, None);
+    let with = |lease| {
+        let mut world = world(3, lease);
+        world.volume.attempt = Some(attempt.clone());
+        world
+    };
+    assert!(matches!(job(&with(granted(true))), Some(Job::Clone { .. })));
+    let candidate = with(lease(2, None, fence(None)));
+    assert_eq!(decide(&candidate).left, Some(Epoch(2)));
+    assert_eq!(candidate.unrecorded_attempt(), Some(&attempt));
+    // A later recorded win covers what lies beneath it.
+    let covered = Fence {
+        history: vec![
+            Attempt { promotion: attempt.clone(), won: false },
+            Attempt { promotion: promotion(3, 2, 3, Some(200)), won: true },
+        ],
+        chain: vec![attempt.clone(), promotion(3, 2, 3, Some(200))],
+        ..fence(Some(target(2, Proof::Released)))
+    };
+    assert_eq!(with(lease(3, Some(2), covered)).unrecorded_attempt(), None);
+}
+
+#[test]
+fn f12_without_data_or_with_data_that_cannot_be_used_a_copy_is_made_of_the_holder_only() {
+    for data in [Data::Absent, Data::Unusable("a rewind was interrupted".to_owned())] {
+        let mut empty = world(3, granted(true));
+        empty.volume.data = data;
+        empty.engine = Engine::Stopped { position: None };
+        assert!(matches!(job(&empty), Some(Job::Clone { source: from, .. }) if from == source(2, 2)));
+        if let Some(lease) = &mut empty.lease {
+            lease.holder = Some(identity(1).to_string());
+        }
+        assert_eq!(job(&empty), None, "the holder is not the target");
+    }
+}
+
+#[test]
+fn a_member_that_is_told_to_end_stops_its_server_and_exits_then() {
+    let mut standby = streaming(3, lease(1, Some(1), fence(Some(target(1, Proof::Bootstrap)))));
+    standby.leaving = true;
+    assert!(matches!(job(&standby), Some(Job::Stop { fast: true, .. })));
+    standby.engine = Engine::Stopped { position: Some(at(100, &[])) };
+    assert_eq!(decide(&standby).actions, [Action::Exit]);
+}
