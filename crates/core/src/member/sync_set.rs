@@ -76,7 +76,9 @@ pub(super) fn keep(world: &World, next: &mut Fence, writable: &Writable, out: &m
         return;
     }
     let undegraded = Names::Any { k: set.k, members: set.members.clone() };
-    if set.degraded && writable.proved && writable.names == undegraded {
+    let acknowledging = set.members.iter().filter(|name| writable.standbys.get(*name).is_some_and(|seen| seen.sync));
+    let enough_back = acknowledging.count() >= set.k as usize;
+    if set.degraded && enough_back && writable.proved && writable.names == undegraded {
         set.degraded = false; // it runs and is proved, so it may be recorded
         return;
     }

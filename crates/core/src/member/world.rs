@@ -313,7 +313,9 @@ impl World {
     /// (F9). Such a member is a candidate and follows nobody without a fresh copy.
     pub fn unrecorded_attempt(&self) -> Option<&Promotion> {
         let attempt = self.volume.attempt.as_ref()?;
-        let same = |other: &Promotion| other.epoch == attempt.epoch && other.timeline == attempt.timeline;
+        let same = |other: &Promotion| {
+            other.epoch == attempt.epoch && other.member == attempt.member && other.timeline == attempt.timeline
+        };
         let Some(fence) = self.fence() else { return Some(attempt) };
         let won = fence.history.iter().any(|other| other.won && same(&other.promotion));
         let covered =

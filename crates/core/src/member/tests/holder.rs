@@ -157,7 +157,8 @@ fn f11_a_promotion_needs_the_lease_a_settled_standby_and_a_second_to_the_deadlin
 #[test]
 fn f11_clients_are_let_in_only_after_the_win_is_recorded_by_a_renewal_sent_after_recovery() {
     let chain = [promotion(2, 2, 2, Some(100))];
-    let shut = Writable { open: false, since: NOW, ..writable(150, &chain) };
+    let in_force = Names::Any { k: 1, members: names(&[3]) };
+    let shut = Writable { open: false, since: NOW, names: in_force, ..writable(150, &chain) };
     let unrecorded = promoted(Engine::Writable(shut.clone()), false);
     assert_eq!(job(&unrecorded), None);
     let written = write(&unrecorded).map(|write| write.fence.history);
