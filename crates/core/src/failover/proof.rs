@@ -8,6 +8,8 @@ use crate::names::HolderIdentity;
 /// How long a holder that answers is left to stop by itself after a raise, before its pod is deleted. A live agent
 /// needs 0.15 s at most (postgres-recipes.md 1).
 const PATIENCE: u64 = 500;
+/// The same in a hand-over: the holder stops cleanly, for at most a second, and has clients to end (postgres-recipes.md 9).
+const HANDOVER_PATIENCE: u64 = 3_000;
 /// How long a pod that was deleted may take to be gone before, in quorum mode, the fence alone is enough: its node says
 /// Ready and does not carry the delete out.
 const KILL_WAIT: u64 = 10_000;
@@ -91,9 +93,10 @@ fn kill_first(lease: &Lease, pod: &Pod, waited: u64, expired: bool) -> Ruling {
     if pod.deleting || stamped {
         return Ruling::NotYet { why, step: None, again: Some(KILL_WAIT.saturating_sub(waited).max(1)) };
     }
-    if waited < PATIENCE && !expired {
+    let patience = if lease.fence.handover.is_some() { HANDOVER_PATIENCE } else { PATIENCE };
+    if waited < patience && !expired {
         let why = format!("the old holder in pod {} is left to stop by itself", pod.name);
-        return Ruling::NotYet { why, step: None, again: Some(PATIENCE - waited) };
+        return Ruling::NotYet { why, step: None, again: Some(patience - waited) };
     }
     let step = Step::FencingDelete {
         pod: pod.name.clone(),

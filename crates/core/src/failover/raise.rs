@@ -35,7 +35,10 @@ pub(super) fn carry_out(draft: &mut Draft<'_>, lease: &Lease) {
     } else {
         None
     };
-    let is_forced = handover.is_some() || reason == UNDO || repair::is_reason(reason);
+    // Where nobody holds what was granted there is nothing that could have come back.
+    let target = lease.fence.target.as_ref().map(|target| &target.member);
+    let is_held = target.is_some() && lease.holder.member() == target;
+    let is_forced = handover.is_some() || reason == UNDO || repair::is_reason(reason) || !is_held;
     if !is_forced && granted::loss(draft, lease).is_none() {
         let message = "the primary came back before it was deposed".to_owned();
         draft.memory.operations = world.operations().end(Outcome::Undone, Some(message));

@@ -1,0 +1,160 @@
+//! What raises the epoch and what does not (F1, F2, F4, F7).
+
+use super::*;
+
+#[test]
+fn a_healthy_cluster_needs_no_write() {
+    let decision = decide(&healthy());
+    assert_eq!(decision.steps, []);
+    assert_eq!(decision.memory, healthy().memory);
+}
+
+/// Each row makes the primary look lost in another way; the reason that is written ahead, if any.
+#[test]
+fn every_way_of_losing_a_primary_is_written_ahead_before_the_epoch_is_raised() {
+    type Change = fn(&mut World);
+    let table: [(&str, Change, Option<&str>); 12] = [
+        (
+            "the engine died and its agent released",
+            |w| {
+                let release = Release { member: name("1"), epoch: Epoch(1), timeline: Timeline(1), end_lsn: Lsn(9) };
+                w.lease_mut().holder = Holder::Nobody;
+                w.lease_mut().fence.release = Some(release);
+            },
+            Some("PrimaryReleased"),
+        ),
+        ("released by a holder that was no winner", |w| w.lease_mut().holder = Holder::Nobody, Some("PrimaryReleased")),
+        (
+            "the container ended",
+            |w| {
+                w.terminated.insert("u1".into(), Termination { container_id: "c".into(), version: 5 });
+            },
+            Some("PrimaryTerminated"),
+        ),
+        (
+            "a new agent process, which inherits nothing (F5)",
+            |w| w.report_mut("1").nonce = "m".into(),
+            Some("PrimaryTerminated"),
+        ),
+        ("the pod is another one", |w| w.pod_mut("1").uid = "other".into(), Some("PrimaryPodGone")),
+        (
+            "nobody renewed for the whole duration",
+            |w| w.lease_mut().unchanged_since = Monotonic(NOW - 6_000),
+            Some("PrimaryLeaseExpired"),
+        ),
+        ("renewed a moment before", |w| w.lease_mut().unchanged_since = Monotonic(NOW - 5_999), None),
+        (
+            "silent and nobody streams",
+            |w| {
+                w.lease_mut().unchanged_since = Monotonic(NOW - 3_200);
+                w.report_mut("2").state = MemberState::Standby;
+                w.report_mut("3").state = MemberState::Standby;
+            },
+            Some("PrimarySilent"),
+        ),
+        (
+            "nobody streams, and it renews",
+            |w| {
+                w.report_mut("2").state = MemberState::Standby;
+                w.report_mut("3").state = MemberState::Standby;
+            },
+            None,
+        ),
+        ("its node is NotReady, which proves nothing while it renews", |w| w.pod_mut("1").node_ready = false, None),
+        (
+            "lost, and nobody could take over",
+            |w| {
+                w.terminated.insert("u1".into(), Termination { container_id: "c".into(), version: 5 });
+                w.lost("2");
+                w.lost("3");
+            },
+            None,
+        ),
+        (
+            "lost, and failover is switched off: it starts in place",
+            |w| {
+                w.terminated.insert("u1".into(), Termination { container_id: "c".into(), version: 5 });
+                w.cluster.failover_disabled = true;
+            },
+            None,
+        ),
+    ];
+    for (what, change, expected) in table {
+        let mut world = healthy();
+        change(&mut world);
+        let decision = decide(&world);
+        let reason = decision.memory.operations.active.as_ref().and_then(|active| active.reason.clone());
+        assert_eq!(reason.as_deref(), expected, "{what}");
+        let raises = decision.steps.iter().any(|step| matches!(step, Step::Raise { .. }));
+        assert!(!raises, "{what}: raised before the operation was written");
+        if expected.is_some() {
+            world.memory = decision.memory;
+            assert_eq!(steps(&world), ["raise to epoch 2 (if version 90)"], "{what}");
+        }
+    }
+}
+
+/// F7, model X8: A keeps the API and the Lease while its links to B and C are cut.
+#[test]
+fn a_holder_short_of_acknowledgements_is_deposed_once_enough_of_its_set_can_leave() {
+    let mut world = healthy();
+    world.report_mut("2").state = MemberState::Standby;
+    world.report_mut("3").state = MemberState::Standby;
+    let decision = decide(&world);
+    assert!(decision.steps.is_empty());
+    assert!(decision.holding.contains(super::loss::FACT_SHORT));
+    world.held.insert(super::loss::FACT_SHORT.into(), Monotonic(NOW - 5_000));
+    let active = decide(&world).memory.operations.active.unwrap();
+    assert_eq!(active.reason.as_deref(), Some("PrimaryShortOfAcknowledgements"));
+    // With one of them gone nobody else could collect acknowledgements either.
+    world.lost("3");
+    assert!(decide(&world).steps.is_empty());
+}
+
+#[test]
+fn a_primary_that_came_back_before_it_was_deposed_stays() {
+    let mut world = healthy();
+    world.memory.operations.active =
+        Some(operation(StepId::PrimaryDbWaitingBeforeFailingOver, 1, super::loss::SILENT, "1"));
+    world.memory.primary.current = None;
+    let decision = decide(&world);
+    assert_eq!(decision.memory.operations.active, None);
+    assert_eq!(decision.memory.primary.current, Some(name("1")));
+}
+
+#[test]
+fn a_record_that_cannot_be_read_promotes_nobody_and_says_so() {
+    let mut world = healthy();
+    world.lease = LeaseView::Invalid { why: "format 2".into() };
+    let decision = decide(&world);
+    assert_eq!(decision.steps, []);
+    assert_eq!(decision.diagnostics.len(), 1);
+}
+
+#[test]
+fn a_member_that_was_named_and_does_not_take_over_is_followed_by_another_round() {
+    let mut world = raised();
+    world.lease_mut().fence.target = Some(target("2", Proof::Released));
+    world.memory.operations.active = Some(operation(StepId::PrimaryDbFailingOver, 2, super::loss::RELEASED, "2"));
+    assert_eq!(steps(&world), [""; 0]);
+    world.held.insert("named-and-not-taken".into(), Monotonic(NOW - 5_000));
+    let decision = decide(&world);
+    let active = decision.memory.operations.active.clone().unwrap();
+    assert_eq!((active.step_id, active.epoch, active.attempt), (StepId::PrimaryDbWaitingBeforeFailingOver, 2, 2));
+    world.memory = decision.memory;
+    assert_eq!(steps(&world), ["raise to epoch 3 (if version 90)"]);
+}
+
+/// F1: a raise leaves everything that later choices rest on.
+#[test]
+fn a_raise_empties_target_and_hand_over_and_nothing_else() {
+    let mut world = healthy();
+    world.lease_mut().fence.history = vec![win(1, "1", 2, 10)];
+    world.lease_mut().fence.chain = vec![promotion(1, "1", 2, Some(10))];
+    world.lease_mut().unchanged_since = Monotonic(1);
+    world.memory.operations.active =
+        Some(operation(StepId::PrimaryDbWaitingBeforeFailingOver, 1, super::loss::EXPIRED, "1"));
+    let before = world.lease_mut().fence.clone();
+    let Some(Step::Raise { fence, .. }) = decide(&world).steps.pop() else { panic!("no raise") };
+    assert_eq!(fence, Fence { target: None, handover: None, ..before });
+}

@@ -1,0 +1,130 @@
+//! Switchover: one operation with an undo (F12).
+
+use super::*;
+use crate::fence::Handover;
+use crate::operation::Outcome;
+
+fn requested(to: Option<&str>) -> World {
+    let mut world = healthy();
+    world.cluster.switchover = Some(SwitchoverRequest { id: "r1".into(), to: to.map(name) });
+    world
+}
+
+#[test]
+fn a_request_is_written_ahead_and_then_raises_with_the_hand_over() {
+    let mut world = requested(None);
+    let decision = decide(&world);
+    let active = decision.memory.operations.active.clone().unwrap();
+    assert_eq!(
+        (active.step_id, active.id.as_str(), active.subject.as_deref()),
+        (StepId::PrimaryDbSwitchingOver, "r1", Some("orders-2"))
+    );
+    world.memory = decision.memory;
+    assert_eq!(steps(&world), ["raise to epoch 2 (if version 90), hand over from orders-1 to orders-2"]);
+}
+
+#[test]
+fn a_request_that_cannot_be_met_is_refused_with_the_reason_and_handled_once() {
+    type Change = fn(&mut World);
+    let table: [(&str, Option<&str>, Change, &str); 5] = [
+        ("to the primary", Some("1"), |_| (), "is the primary already"),
+        ("to nobody known", Some("9"), |_| (), "is no member of orders"),
+        (
+            "to one that does not stream",
+            Some("3"),
+            |w| w.report_mut("3").state = MemberState::Copying,
+            "does not stream",
+        ),
+        ("to one that lags", Some("2"), |w| w.report_mut("1").standbys[0].lag_bytes = Some(2 << 20), "bytes behind"),
+        (
+            "to anybody, and nobody streams closely",
+            None,
+            |w| {
+                w.report_mut("2").state = MemberState::Copying;
+                w.report_mut("3").state = MemberState::Copying;
+            },
+            "no member streams closely enough",
+        ),
+    ];
+    for (what, to, change, reason) in table {
+        let mut world = requested(to);
+        change(&mut world);
+        let decision = decide(&world);
+        let handled = decision.memory.handled_request.clone().unwrap_or_default();
+        assert!(handled.starts_with("r1: ") && handled.contains(reason), "{what}: {handled}");
+        assert_eq!(decision.memory.operations.active, None, "{what}");
+        world.memory = decision.memory;
+        assert!(decide(&world).memory == world.memory, "{what}: answered twice");
+    }
+}
+
+/// The epoch is raised with a hand-over to orders-2, orders-1 has released.
+fn handing_over() -> World {
+    let mut world = raised();
+    world.cluster.switchover = Some(SwitchoverRequest { id: "r1".into(), to: Some(name("2")) });
+    let mut active = operation(StepId::PrimaryDbSwitchingOver, 1, "SwitchoverRequested", "2");
+    active.id = "r1".into();
+    world.memory.operations.active = Some(active);
+    world.lease_mut().fence.handover = Some(Handover { from: name("1"), to: name("2") });
+    world
+}
+
+#[test]
+fn the_member_that_it_hands_over_to_is_waited_for_although_others_have_left() {
+    let mut world = handing_over();
+    world.leaves("1", 2, 1_000, &[]);
+    world.leaves("3", 2, 1_000, &[]);
+    assert_eq!(named(&world), None);
+    world.leaves("2", 2, 1_000, &[]);
+    assert_eq!(named(&world).map(|(member, ..)| member).as_deref(), Some("orders-2"));
+}
+
+#[test]
+fn a_target_that_dies_is_undone_at_once_and_one_that_dawdles_within_five_seconds() {
+    let mut slow = handing_over();
+    slow.leaves("1", 2, 1_000, &[]);
+    slow.leaves("3", 2, 1_000, &[]);
+    let mut dead = slow.clone();
+    slow.step_seen = Monotonic(NOW - 4_500);
+    dead.terminated.insert("u2".into(), Termination { container_id: "c".into(), version: 95 });
+    dead.pod_mut("2").running = false;
+    for mut world in [slow, dead] {
+        let decision = decide(&world);
+        let active = decision.memory.operations.active.clone().unwrap();
+        assert_eq!((active.reason.as_deref(), active.subject.as_deref()), (Some("SwitchoverUndone"), Some("orders-1")));
+        world.memory = decision.memory;
+        world.step_seen = world.now;
+        assert_eq!(steps(&world), ["raise to epoch 3 (if version 90)"]);
+        world.lease_mut().epoch = Epoch(3);
+        world.lease_mut().fence.handover = None;
+        world.leaves("1", 3, 1_000, &[]);
+        world.leaves("3", 3, 1_000, &[]);
+        assert_eq!(named(&world).map(|(member, ..)| member).as_deref(), Some("orders-1"));
+    }
+}
+
+#[test]
+fn the_end_of_a_switchover_answers_its_request() {
+    for (reason, outcome, handled) in
+        [("SwitchoverRequested", Outcome::Completed, "r1"), ("SwitchoverUndone", Outcome::Undone, "r1: ")]
+    {
+        let mut world = healthy();
+        let mut active = operation(StepId::PrimaryDbSwitchingOver, 0, reason, "1");
+        active.id = "r1".into();
+        world.memory.operations.active = Some(active);
+        let memory = decide(&world).memory;
+        assert_eq!(memory.operations.previous.unwrap().outcome, Some(outcome));
+        assert!(memory.handled_request.unwrap().starts_with(handled));
+        assert_eq!(memory.operations.active, None);
+    }
+}
+
+#[test]
+fn a_switchover_whose_controller_died_before_the_raise_looks_again() {
+    let mut world = requested(Some("2"));
+    world.memory = decide(&world).memory;
+    world.report_mut("2").state = MemberState::Copying;
+    let decision = decide(&world);
+    assert_eq!(decision.memory.operations.active, None);
+    assert!(decision.memory.handled_request.unwrap().starts_with("r1: "));
+}
