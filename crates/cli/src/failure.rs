@@ -1,0 +1,120 @@
+//! The one place that turns an error into what a person reads and an exit code (interface.md).
+
+use std::fmt::Display;
+
+/// How the program ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExitCode {
+    /// It was tried and did not work.
+    Failed = 1,
+    /// Refused or wrongly used; nothing was changed.
+    Refused = 2,
+    /// Not yet: trying again later may work.
+    NotYet = 3,
+    /// Some of it was done.
+    Partly = 4,
+}
+
+/// What was refused or failed, why, and what to do: one line each, never a backtrace.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what}: {why}")]
+pub struct Failure {
+    /// The exit code.
+    pub code: ExitCode,
+    /// What was refused or failed.
+    pub what: String,
+    /// Why.
+    pub why: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+/// Result of every verb.
+pub type Outcome<T = ()> = Result<T, Failure>;
+
+impl Failure {
+    /// It was tried and did not work.
+    pub fn failed(what: impl Display, why: impl Display, remedy: impl Display) -> Failure {
+        Failure::new(ExitCode::Failed, what, why, remedy)
+    }
+
+    /// It was refused before anything was changed.
+    pub fn refused(what: impl Display, why: impl Display, remedy: impl Display) -> Failure {
+        Failure::new(ExitCode::Refused, what, why, remedy)
+    }
+
+    /// It may work later.
+    pub fn not_yet(what: impl Display, why: impl Display, remedy: impl Display) -> Failure {
+        Failure::new(ExitCode::NotYet, what, why, remedy)
+    }
+
+    fn new(code: ExitCode, what: impl Display, why: impl Display, remedy: impl Display) -> Failure {
+        let line = |text: String| text.split('\n').map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ");
+        Failure {
+            code,
+            what: line(what.to_string()),
+            why: line(why.to_string()),
+            remedy: line(remedy.to_string()),
+        }
+    }
+
+    /// The three lines.
+    pub fn render(&self) -> String {
+        format!("error: {}\n  why: {}\n  do:  {}", self.what, self.why, self.remedy)
+    }
+
+    /// What an API server answered, or why it could not be asked.
+    pub fn from_api(what: impl Display, error: kube::Error) -> Failure {
+        match error {
+            kube::Error::Api(status) => Failure::from_status(what, &status),
+            other => Failure::failed(
+                what,
+                chain(&other),
+                "check that the control plane runs: `coregent up` starts an embedded one, `--kubeconfig` names another",
+            ),
+        }
+    }
+
+    fn from_status(what: impl Display, status: &kube::core::Status) -> Failure {
+        let remedy = match (status.code, status.reason.as_str()) {
+            (404, _) => "look at the name and the namespace: `coregent get KIND -n NAMESPACE` lists what is there",
+            (401, _) => "the token is not valid here: use the kubeconfig that this control plane wrote",
+            (403, _) => "ask for the permission, or use an account that has it",
+            (409, _) => "somebody else changed it in between: look at it again and repeat",
+            (400 | 422, _) => "correct the manifest; nothing was changed",
+            (429 | 503 | 504, _) => "the control plane is busy: try again in a moment",
+            _ => "look at `coregent events` for the reason",
+        };
+        let code = match status.code {
+            400 | 403 | 404 | 409 | 422 => ExitCode::Refused,
+            429 | 503 | 504 => ExitCode::NotYet,
+            _ => ExitCode::Failed,
+        };
+        Failure::new(code, what, &status.message, remedy)
+    }
+}
+
+/// An error with its causes in one line, without saying the same thing twice.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut line = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let text = cause.to_string();
+        if !line.contains(&text) {
+            line = format!("{line}: {text}");
+        }
+        source = cause.source();
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_three_lines_whatever_its_texts_hold() {
+        let failure = Failure::refused("a\nb", "c", "d\n\n e ");
+        assert_eq!(failure.render(), "error: a; b\n  why: c\n  do:  d; e");
+    }
+}
