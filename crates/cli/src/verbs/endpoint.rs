@@ -15,6 +15,9 @@ pub struct Args {
     /// A whole connection URI, with credentials
     #[arg(long)]
     pub uri: bool,
+    /// The superuser's password instead of the address
+    #[arg(long, conflicts_with_all = ["uri", "all", "readonly"])]
+    pub password: bool,
     /// Every member, with target_session_attrs
     #[arg(long)]
     pub all: bool,
@@ -25,6 +28,10 @@ pub struct Args {
 /// # Errors
 /// When the cluster is not there or has no address yet.
 pub async fn run(connection: &Connection, args: &Args) -> Outcome {
+    if args.password {
+        println!("{}", database::superuser(connection, &args.name).await?.password);
+        return Ok(());
+    }
     let hosts = if args.all {
         database::member_addresses(connection, &args.name).await?.join(",")
     } else {

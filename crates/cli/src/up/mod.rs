@@ -1,0 +1,109 @@
+//! `coregent up` and `coregent down`: the embedded control plane.
+//!
+//! `up` checks everything that it can refuse before it starts anything: manifests, data folder, namespaces. With
+//! `--detach` the plane is this very binary again in a session of its own, which tells through a pipe that its API
+//! answers, or why it does not.
+
+mod data_folder;
+mod detach;
+mod down;
+pub mod operator;
+mod plane;
+mod progress;
+mod signals;
+mod summary;
+
+use crate::connection::Target;
+use crate::failure::{Failure, Outcome};
+use crate::manifest::{self, Document};
+use crate::verbs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use down::{Args as DownArgs, run as down};
+
+/// What to start.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// Manifests to apply: file, folder or - for standard input
+    #[arg(short, long, value_name = "FILE")]
+    pub filename: Vec<PathBuf>,
+    /// Also serve the API on this address
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Option<SocketAddr>,
+    /// Return once the API answers; the control plane goes on in the background
+    #[arg(short, long)]
+    pub detach: bool,
+    /// With --detach: return once every applied database is Ready
+    #[arg(long, requires = "detach")]
+    pub wait: bool,
+    /// How long --wait waits: 90s, 5m
+    #[arg(long, default_value = "5m", value_parser = verbs::wait::duration)]
+    pub timeout: Duration,
+    /// Leave our controllers out: `coregent operator` runs them as a process of its own
+    #[arg(long)]
+    pub no_controllers: bool,
+}
+
+/// Starts or resumes the control plane of the data folder.
+///
+/// # Errors
+/// What it refuses is refused before anything is started.
+pub async fn run(target: &Target, args: Args) -> Outcome {
+    let documents = manifest::read(&args.filename)?;
+    coregent_process::check_support().map_err(|error| {
+        Failure::refused("cannot run pods on this machine", crate::failure::chain(&error), "allow user namespaces as named above, or run as root")
+    })?;
+    if args.detach { in_background(target, &args, &documents).await } else { in_foreground(target, &args, &documents).await }
+}
+
+async fn in_background(target: &Target, args: &Args, documents: &[Document]) -> Outcome {
+    detach::start(&target.data_dir(), args).await?;
+    let connection = Target { kubeconfig: None, context: None, data_dir: Some(target.data_dir()), ..target.clone() }.connect().await?;
+    for line in verbs::apply::documents(&connection, documents, true).await? {
+        println!("{line}");
+    }
+    if args.wait {
+        let databases = progress::databases(documents, &connection.namespace);
+        progress::until_ready(&connection, &databases, args.timeout).await?;
+        summary::print(&connection, &databases, &target.data_dir()).await?;
+    }
+    Ok(())
+}
+
+async fn in_foreground(target: &Target, args: &Args, documents: &[Document]) -> Outcome {
+    let plane = match plane::Plane::start(&target.data_dir(), args).await {
+        Ok(plane) => plane,
+        Err(failure) => {
+            detach::report(Err(&failure));
+            return Err(failure);
+        }
+    };
+    let parent_waits = detach::report(Ok(()));
+    let work = async {
+        let connection = plane.connection(target);
+        for line in verbs::apply::documents(&connection, documents, true).await? {
+            println!("{line}");
+        }
+        let databases = progress::databases(documents, &connection.namespace);
+        if !databases.is_empty() {
+            progress::until_ready(&connection, &databases, args.timeout).await?;
+            summary::print(&connection, &databases, plane.data_dir()).await?;
+        } else if !parent_waits {
+            println!("The control plane runs in {}; Ctrl-C stops it.", plane.data_dir().display());
+        }
+        Ok(())
+    };
+    let outcome = tokio::select! {
+        outcome = work => match outcome {
+            Ok(()) => plane.until_stopped().await,
+            // A refused manifest must not take running databases down when they were resumed.
+            Err(failure) if plane.resumed() => { eprintln!("{}", failure.render()); plane.until_stopped().await }
+            Err(failure) => Err(failure),
+        },
+        outcome = plane.until_stopped() => outcome,
+    };
+    plane.stop().await;
+    outcome
+}
