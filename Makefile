@@ -1,0 +1,38 @@
+# Thin targets: each calls dev/setup, which says what is missing, and then cargo.
+# `up` and `test` share one profile and one set of features, so that the tree is compiled once.
+
+CARGO_FLAGS := --locked
+# Fail points take effect only where a test names one in the environment; release builds do not have them.
+FEATURES := --features coregent-cli/failpoints
+DATA_DIR ?= .coregent
+
+.PHONY: up down test lint bench build
+
+up: ## start the embedded control plane with a three-member PostgreSQL
+	@dev/setup
+	cargo build $(CARGO_FLAGS) --workspace --bins $(FEATURES)
+	target/debug/coregent up --detach --wait --data-dir $(DATA_DIR) -f examples/postgres.yaml
+
+down: ## stop what `up` started; the data stays
+	target/debug/coregent down --data-dir $(DATA_DIR)
+
+build:
+	@dev/setup
+	cargo build $(CARGO_FLAGS) --workspace --bins $(FEATURES)
+
+test: ## run every test that can run on this machine
+	@dev/setup
+	@if cargo nextest --version >/dev/null 2>&1; then \
+		cargo nextest run $(CARGO_FLAGS) --workspace $(FEATURES); \
+	else \
+		cargo test $(CARGO_FLAGS) --workspace $(FEATURES); \
+	fi
+
+lint: ## formatting and clippy
+	cargo fmt --all --check
+	cargo clippy $(CARGO_FLAGS) --workspace --all-targets $(FEATURES) -- -D warnings
+
+bench: ## measure what the README promises; prints a table
+	@dev/setup
+	cargo build $(CARGO_FLAGS) --release --workspace --bins
+	dev/bench
