@@ -57,3 +57,35 @@ impl Part {
         }
     }
 }
+
+impl Plane {
+    /// Starts everything; returns once the API answers.
+    ///
+    /// # Errors
+    /// When the folder, the store, an address or a certificate cannot be used; nothing is left running then.
+    pub async fn start(data_dir: &Path, args: &Args) -> Outcome<Plane> {
+        let folder = DataFolder::open(data_dir)?;
+        let dir = folder.path().to_owned();
+        let network = coregent_node::network::claim(&dir).map_err(|error| {
+            Failure::refused("cannot get addresses for this control plane", chain(&error), "stop another control plane on this machine")
+        })?;
+        let address = SocketAddr::from((network.api_server(), API_PORT));
+        let resumed = dir.join("store.db").exists();
+        let node_token = secret()?;
+        let server = open_server(&dir, &network, node_token.clone()).await?;
+        let tls = pki::prepare(&dir, &addresses(address, args)).map_err(|error| unusable(&dir, &error))?;
+        let admin = pki::write_kubeconfig(&dir, address).map_err(|error| unusable(&dir, &error))?;
+        server.add_static_token(&admin, coregent_apiserver::UserInfo::admin());
+        let https = serve_all(&server, address, args, &tls).await?;
+        let client = server.client();
+        install_kinds(&client).await?;
+        let built_in = Part::start("built-in controllers", |shutdown| {
+            let options = coregent_apiserver::controllers::Options { data_dir: dir.clone(), ..Default::default() };
+            let run = coregent_apiserver::controllers::run(client.clone(), options, shutdown);
+            Box::pin(run)
+        });
+        let node = start_node(&client, &dir, network, address, &tls, node_token)?;
+        let controllers = start_controllers(&client, args);
+        Ok(Plane { folder, server, client, resumed, controllers, built_in, node, https })
+    }
+}
