@@ -1,0 +1,9 @@
+//! End to end: the real binary, the embedded plane, real PostgreSQL. One at a time, however the tests are run.
+
+mod bad_input;
+mod client_verbs;
+mod failover;
+mod plane;
+mod plain_workload;
+mod restart;
+mod writer;

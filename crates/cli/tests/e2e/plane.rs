@@ -1,0 +1,205 @@
+//! An embedded plane of a test's own, and what tests do to it.
+
+use coregent_api::DatabaseCluster;
+use kube::api::{Api, WatchEvent, WatchParams};
+use kube::config::{Config, KubeConfigOptions, Kubeconfig};
+use rustix::fs::{FlockOperation, flock};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+/// How long a condition may take at worst on a busy machine; nothing is concluded from how long it did take.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A plane in a folder of its own. Dropping it stops everything and removes the folder.
+pub struct Plane {
+    dir: tempfile::TempDir,
+    _one_at_a_time: File,
+}
+
+/// Waits for its turn: databases of several tests at once would starve each other.
+fn turn() -> File {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("one-database-test-at-a-time");
+    let file = File::create(path).expect("the lock file of the database tests");
+    flock(&file, FlockOperation::LockExclusive).expect("the lock of the database tests");
+    file
+}
+
+impl Plane {
+    /// A folder; nothing runs in it yet.
+    pub fn new() -> Plane {
+        let dir = tempfile::Builder::new().prefix("coregent-e2e-").tempdir().expect("a temporary folder");
+        Plane { dir, _one_at_a_time: turn() }
+    }
+
+    /// A running plane, the API answering.
+    pub fn up() -> Plane {
+        let plane = Plane::new();
+        plane.must(["up", "--detach"]);
+        plane
+    }
+
+    /// The data folder.
+    pub fn data_dir(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    /// A file in the test's folder.
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.dir.path().join(name);
+        std::fs::write(&path, text).expect("a file in the temporary folder");
+        path
+    }
+
+    /// The command line, on this plane.
+    pub fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_coregent"));
+        command.args(args).env("COREGENT_DATA_DIR", self.data_dir()).env_remove("KUBECONFIG");
+        command
+    }
+
+    /// Runs a verb.
+    pub fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Output {
+        self.command(args).output().expect("the coregent binary")
+    }
+
+    /// Runs a verb that must succeed; gives its standard output.
+    #[track_caller]
+    pub fn must<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
+        let output = self.run(args);
+        assert!(output.status.success(), "{}{}{}", self.evidence(), text(&output.stdout), text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    /// Runs a verb that must end with `code`; gives its standard error.
+    #[track_caller]
+    pub fn refused<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>, code: i32) -> String {
+        let output = self.run(args);
+        assert_eq!(output.status.code(), Some(code), "{}{}", text(&output.stdout), text(&output.stderr));
+        text(&output.stderr)
+    }
+
+    /// Applies text as a manifest.
+    pub fn apply(&self, manifest: &str) {
+        let file = self.write("manifest.yaml", manifest);
+        self.must([OsStr::new("apply"), OsStr::new("-f"), file.as_os_str()]);
+    }
+
+    /// Waits until a condition holds.
+    #[track_caller]
+    pub fn wait(&self, object: &str, condition: &str) {
+        let timeout = format!("{}s", PATIENCE.as_secs());
+        self.must(["wait", object, &format!("--for={condition}"), "--timeout", &timeout]);
+    }
+
+    /// What a person would look at when it went wrong.
+    pub fn evidence(&self) -> String {
+        let mut evidence = String::new();
+        for verb in [vec!["status"], vec!["get", "pods"], vec!["events"]] {
+            evidence.push_str(&text(&self.run(verb).stdout));
+        }
+        let log = std::fs::read_to_string(self.data_dir().join("up.log")).unwrap_or_default();
+        let tail: Vec<_> = log.lines().rev().take(30).collect();
+        evidence.extend(tail.into_iter().rev().map(|line| format!("{line}\n")));
+        evidence
+    }
+
+    /// Process that runs the plane.
+    pub fn pid(&self) -> i32 {
+        let lock = std::fs::read_to_string(self.data_dir().join("lock")).expect("the lock of the data folder");
+        lock.trim().parse().expect("a process id")
+    }
+
+    /// kill -9 of the plane; returns once it is gone.
+    pub fn kill(&self) {
+        kill_and_wait(self.pid());
+    }
+
+    /// First process of a pod's database container, as this machine numbers it.
+    pub fn container_pid(&self, pod: &str) -> Option<i32> {
+        let uid = self.must(["get", "pod", pod, "-o", "json"]);
+        let uid = serde_json::from_str::<serde_json::Value>(&uid).ok()?["metadata"]["uid"].as_str()?.to_owned();
+        let wanted = format!("POD_UID={uid}");
+        let processes = std::fs::read_dir("/proc").ok()?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
+        processes.into_iter().find(|pid| {
+            let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            let first = status.lines().find(|line| line.starts_with("NSpid:")).is_some_and(|line| line.split_whitespace().next_back() == Some("1"));
+            first && environment.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes())
+        })
+    }
+
+    /// A client of its API.
+    pub async fn client(&self) -> kube::Client {
+        let kubeconfig = Kubeconfig::read_from(self.data_dir().join("kubeconfig")).expect("the kubeconfig");
+        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.expect("its configuration");
+        kube::Client::try_from(config).expect("a client")
+    }
+}
+
+impl Drop for Plane {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.evidence());
+        }
+        let _ = self.run(["down"]);
+    }
+}
+
+/// Text of what a program printed.
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// SIGKILL to a process of the test's own; returns once it is gone.
+pub fn kill_and_wait(pid: i32) {
+    use rustix::event::{PollFd, PollFlags, poll};
+    use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+    let pid = Pid::from_raw(pid).expect("a process id");
+    let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { return };
+    let _ = pidfd_send_signal(&pidfd, Signal::KILL);
+    while poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None).is_err() {}
+}
+
+/// Waits until a DatabaseCluster is as wanted.
+pub async fn until(client: &kube::Client, name: &str, wanted: impl Fn(&DatabaseCluster) -> bool) -> DatabaseCluster {
+    use futures::{StreamExt, TryStreamExt};
+    let api: Api<DatabaseCluster> = Api::namespaced(client.clone(), "default");
+    let look = async {
+        loop {
+            let Ok(cluster) = api.get(name).await else { continue };
+            if wanted(&cluster) {
+                return cluster;
+            }
+            let params = WatchParams::default().fields(&format!("metadata.name={name}"));
+            let version = cluster.metadata.resource_version.unwrap_or_default();
+            let Ok(events) = api.watch(&params, &version).await else { continue };
+            let mut events = events.boxed();
+            while let Ok(Some(event)) = events.try_next().await {
+                if let WatchEvent::Added(cluster) | WatchEvent::Modified(cluster) = event
+                    && wanted(&cluster)
+                {
+                    return cluster;
+                }
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, look).await.unwrap_or_else(|_| panic!("{name} did not become as wanted"))
+}
+
+/// The primary of a healthy cluster.
+pub fn primary(cluster: &DatabaseCluster) -> Option<String> {
+    cluster.status.as_ref()?.primary.as_ref()?.current.clone()
+}
+
+/// Every member is ready and nothing is going on.
+pub fn settled(cluster: &DatabaseCluster) -> bool {
+    cluster.status.as_ref().is_some_and(|status| {
+        status.blocking_operation.is_none()
+            && status.members.len() == usize::try_from(cluster.spec.replicas).unwrap_or(0)
+            && status.members.iter().all(|member| member.ready)
+            && status.conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    })
+}

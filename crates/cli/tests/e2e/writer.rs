@@ -1,0 +1,104 @@
+//! A client that writes for as long as it is asked to, and remembers what was acknowledged.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::{mpsc, watch};
+use tokio_postgres::{Client, NoTls};
+
+/// Writes rows 1, 2, 3 … through `uri`, connecting again whenever the connection breaks. A row whose fate is not
+/// known is not tried again: the next one is.
+pub struct Writer {
+    acknowledged: watch::Receiver<BTreeSet<i64>>,
+    stop: Arc<AtomicBool>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+/// A connection, or why not.
+pub async fn connect(uri: &str) -> Result<Client, tokio_postgres::Error> {
+    let (client, connection) = tokio_postgres::connect(uri, NoTls).await?;
+    tokio::spawn(connection);
+    Ok(client)
+}
+
+impl Writer {
+    /// Makes the table and starts to write.
+    pub async fn start(uri: &str) -> Writer {
+        let client = connect(uri).await.expect("the database accepts connections");
+        client.batch_execute("create table if not exists acked (id bigint primary key)").await.expect("a table");
+        let first: i64 = client.query_one("select coalesce(max(id), 0) + 1 from acked", &[]).await.expect("a row").get(0);
+        let (sender, acknowledged) = watch::channel(BTreeSet::new());
+        let stop = Arc::new(AtomicBool::new(false));
+        let task = tokio::spawn(write(uri.to_owned(), client, first, sender, stop.clone()));
+        Writer { acknowledged, stop, task }
+    }
+
+    /// Waits until a row that was begun after this call is acknowledged.
+    pub async fn next_acknowledgement(&mut self) {
+        let seen = self.acknowledged.borrow_and_update().last().copied().unwrap_or(0);
+        // The row under way when this is called may have been decided before; two more cannot.
+        let wait = self.acknowledged.wait_for(|rows| rows.last().copied().unwrap_or(0) > seen + 1);
+        tokio::time::timeout(crate::plane::PATIENCE, wait).await.expect("a write is acknowledged").expect("the writer runs");
+    }
+
+    /// Stops; gives every acknowledged row.
+    pub async fn stop(self) -> BTreeSet<i64> {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.task.await;
+        self.acknowledged.borrow().clone()
+    }
+}
+
+async fn write(uri: String, client: Client, first: i64, sender: watch::Sender<BTreeSet<i64>>, stop: Arc<AtomicBool>) {
+    let mut client = Some(client);
+    let mut id = first;
+    while !stop.load(Ordering::Relaxed) {
+        let Some(open) = &client else {
+            match connect(&uri).await {
+                Ok(new) => client = Some(new),
+                // Nothing tells a client when a database is back; it has to ask.
+                Err(_) => tokio::time::sleep(std::time::Duration::from_millis(10)).await,
+            }
+            continue;
+        };
+        match open.execute("insert into acked values ($1)", &[&id]).await {
+            Ok(_) => {
+                sender.send_modify(|rows| {
+                    rows.insert(id);
+                });
+            }
+            Err(_) => client = None,
+        }
+        id += 1;
+    }
+}
+
+/// Rows that the database has.
+pub async fn rows(uri: &str) -> BTreeSet<i64> {
+    let client = connect(uri).await.expect("the database accepts connections");
+    client.query("select id from acked", &[]).await.expect("rows").iter().map(|row| row.get(0)).collect()
+}
+
+/// Members that acknowledged writes addressed to them directly, as they came: (member, row).
+pub async fn write_to_each(members: Vec<(String, String)>, seconds: u64) -> Vec<(String, i64)> {
+    let (sender, mut receiver) = mpsc::unbounded_channel();
+    let until = tokio::time::Instant::now() + std::time::Duration::from_secs(seconds);
+    for (member, uri) in members {
+        let sender = sender.clone();
+        tokio::spawn(async move {
+            while tokio::time::Instant::now() < until {
+                if let Ok(client) = connect(&uri).await
+                    && let Ok(row) = client.query_one("insert into direct (id) values (default) returning id", &[]).await
+                {
+                    let _ = sender.send((member.clone(), row.get(0)));
+                }
+            }
+        });
+    }
+    drop(sender);
+    let mut acknowledged = Vec::new();
+    while let Some(one) = receiver.recv().await {
+        acknowledged.push(one);
+    }
+    acknowledged
+}
