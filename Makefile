@@ -34,5 +34,4 @@ lint: ## formatting and clippy
 
 bench: ## measure what the README promises; prints a table
 	@dev/setup
-	cargo build $(CARGO_FLAGS) --release --workspace --bins
-	dev/bench
+	cargo bench --locked -p coregent-cli --bench promises

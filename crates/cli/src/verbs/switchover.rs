@@ -67,7 +67,7 @@ fn refuse_what_cannot_work(cluster: &DatabaseCluster, args: &Args) -> Outcome<St
         refuse("it has no primary now".into(), "wait until `coregent status` shows one; a lost primary is failed over by itself")
     })?;
     if let Some(operation) = status.blocking_operation {
-        return Err(refuse(format!("the operation {}/{} is active", operation.operation_id, operation.step_id), "wait until it has ended"));
+        return Err(refuse(format!("another operation is active: {}", operation.step_id), "wait until it has ended"));
     }
     let replicas: Vec<_> = status.members.iter().filter(|member| member.name != current).collect();
     match &args.to {

@@ -2,7 +2,8 @@
 
 use crate::output::{age, columns};
 use coregent_api::DatabaseCluster;
-use coregent_api::database::{BlockingOperation, DatabaseClusterStatus, LastFailover, Lossless, Member, ReplicationMode};
+use coregent_api::database::{DatabaseClusterStatus, LastFailover, Lossless, Member, ReplicationMode};
+use coregent_core::operation::BlockingOperation;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -69,14 +70,19 @@ fn bytes(count: i64) -> String {
 }
 
 fn describe_operation(operation: &BlockingOperation, now: Timestamp) -> String {
-    let since = operation.started_at.as_ref().map_or("?".into(), |time| age(now.duration_since(time.0).as_secs()));
-    let left = match operation.deadline.as_ref().map(|time| time.0.duration_since(now).as_secs()) {
+    let seconds_until = |text: &str| text.parse::<Timestamp>().ok().map(|time| time.duration_since(now).as_secs());
+    let since = seconds_until(&operation.started_at).map_or("?".into(), |seconds| age(-seconds));
+    let left = match seconds_until(&operation.deadline) {
         Some(left) if left >= 0 => format!("deadline in {}", age(left)),
         Some(over) => format!("deadline passed {} ago", age(-over)),
         None => "no deadline".into(),
     };
-    let subject = operation.subject.as_deref().map_or(String::new(), |subject| format!(" of {subject}"));
-    format!("{} / {}{subject}, for {since}, {left}, attempt {}", operation.operation_id, operation.step_id, operation.attempt)
+    let subject = operation.subject.as_deref().map_or(String::new(), |subject| format!(" [{subject}]"));
+    let mut text = format!("{}{subject}, for {since}, {left}, attempt {}", operation.step_id, operation.attempt);
+    if let Some(message) = &operation.message {
+        let _ = write!(text, ": {message}");
+    }
+    text
 }
 
 fn describe_failover(failover: &LastFailover, now: Timestamp) -> String {
@@ -135,7 +141,7 @@ mod tests {
                     {"name": "orders-2", "role": "primary", "ready": true, "state": "Primary", "timeline": 2, "position": "0/3000148", "host": "local"},
                     {"name": "orders-3", "role": "replica", "ready": true, "state": "Streaming", "timeline": 2, "position": "0/3000100", "lag": 72, "host": "local"},
                 ],
-                "blockingOperation": {"operationId": "PrimaryDbCountSpecEnforcement", "stepId": "PrimaryDbFailingOver",
+                "blockingOperation": {"id": "1", "operationId": "PrimaryDbCountSpecEnforcement", "stepId": "PrimaryDbFailingOver",
                     "startedAt": "2026-11-30T10:00:00Z", "deadline": "2026-11-30T10:01:00Z", "attempt": 1, "subject": "orders-2", "epoch": 2},
                 "lastFailover": {"from": "orders-1", "to": "orders-2", "reason": "EngineDied", "epoch": 2,
                     "detectedAt": "2026-11-30T09:00:00.100Z", "completedAt": "2026-11-30T09:00:00.350Z",
