@@ -7,55 +7,22 @@ use super::data_folder::DataFolder;
 use super::{Args, signals};
 use crate::connection::{Connection, Target};
 use crate::failure::{Failure, Outcome, chain};
-use coregent_apiserver::{ApiServer, Options, Storage, pki, serve};
-use std::net::SocketAddr;
+use super::part::Part;
+use super::{api, kinds};
 use std::path::Path;
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 
-/// Port of the API on the plane's own address.
-const API_PORT: u16 = 6443;
 /// Name of the one node.
 const NODE: &str = "local";
 
 /// A running control plane.
 pub struct Plane {
     folder: DataFolder,
-    server: ApiServer,
+    api: api::Api,
     client: kube::Client,
     resumed: bool,
-    controllers: Part,
     built_in: Part,
     node: Part,
-    https: Part,
-}
-
-/// One part: how to stop it and how it ended.
-struct Part {
-    name: &'static str,
-    shutdown: CancellationToken,
-    task: JoinHandle<Result<(), String>>,
-}
-
-impl Part {
-    fn start<E: std::error::Error>(
-        name: &'static str,
-        run: impl FnOnce(CancellationToken) -> futures::future::BoxFuture<'static, Result<(), E>>,
-    ) -> Part {
-        let shutdown = CancellationToken::new();
-        let work = run(shutdown.clone());
-        let task = tokio::spawn(async move { work.await.map_err(|error| chain(&error)) });
-        Part { name, shutdown, task }
-    }
-
-    async fn stop(&mut self) {
-        self.shutdown.cancel();
-        match (&mut self.task).await {
-            Ok(Ok(())) => {}
-            Ok(Err(why)) => tracing::error!("{} ended: {why}", self.name),
-            Err(error) => tracing::error!("{} ended: {error}", self.name),
-        }
-    }
+    controllers: Option<Part>,
 }
 
 impl Plane {
@@ -66,26 +33,101 @@ impl Plane {
     pub async fn start(data_dir: &Path, args: &Args) -> Outcome<Plane> {
         let folder = DataFolder::open(data_dir)?;
         let dir = folder.path().to_owned();
+        let resumed = dir.join("store.db").exists();
         let network = coregent_node::network::claim(&dir).map_err(|error| {
             Failure::refused("cannot get addresses for this control plane", chain(&error), "stop another control plane on this machine")
         })?;
-        let address = SocketAddr::from((network.api_server(), API_PORT));
-        let resumed = dir.join("store.db").exists();
-        let node_token = secret()?;
-        let server = open_server(&dir, &network, node_token.clone()).await?;
-        let tls = pki::prepare(&dir, &addresses(address, args)).map_err(|error| unusable(&dir, &error))?;
-        let admin = pki::write_kubeconfig(&dir, address).map_err(|error| unusable(&dir, &error))?;
-        server.add_static_token(&admin, coregent_apiserver::UserInfo::admin());
-        let https = serve_all(&server, address, args, &tls).await?;
-        let client = server.client();
-        install_kinds(&client).await?;
-        let built_in = Part::start("built-in controllers", |shutdown| {
-            let options = coregent_apiserver::controllers::Options { data_dir: dir.clone(), ..Default::default() };
-            let run = coregent_apiserver::controllers::run(client.clone(), options, shutdown);
-            Box::pin(run)
-        });
-        let node = start_node(&client, &dir, network, address, &tls, node_token)?;
-        let controllers = start_controllers(&client, args);
-        Ok(Plane { folder, server, client, resumed, controllers, built_in, node, https })
+        let api = api::Api::start(&dir, &network, args).await?;
+        let client = api.server.client();
+        kinds::install(&client).await?;
+        let built_in = start_built_in(&client, &dir);
+        let node = start_node(&client, &dir, network, &api)?;
+        let controllers = (!args.no_controllers).then(|| start_controllers(&client));
+        Ok(Plane { folder, api, client, resumed, built_in, node, controllers })
     }
+
+    /// The data folder, absolute.
+    pub fn data_dir(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// It was there before and goes on.
+    pub fn resumed(&self) -> bool {
+        self.resumed
+    }
+
+    /// A connection in this process.
+    pub fn connection(&self, target: &Target) -> Connection {
+        let namespace = target.namespace.clone().unwrap_or_else(|| "default".into());
+        Connection { client: self.client.clone(), namespace }
+    }
+
+    /// Waits for a signal.
+    ///
+    /// # Errors
+    /// When a part ends by itself, which none should.
+    pub async fn until_stopped(&self) -> Outcome {
+        let mut parts = vec![&self.built_in, &self.node, &self.api.https];
+        parts.extend(&self.controllers);
+        let ended = futures::future::select_all(parts.into_iter().map(|part| Box::pin(part.ended())));
+        tokio::select! {
+            () = signals::next_signal() => Ok(()),
+            (part, _, _) = ended => Err(Failure::failed(format!("the {part} ended by themselves"), "see the log above", "start it again; nothing was lost")),
+        }
+    }
+
+    /// Stops everything in order; a second signal stops waiting for databases that shut down.
+    pub async fn stop(mut self) {
+        if let Some(controllers) = &mut self.controllers {
+            controllers.stop().await;
+        }
+        tokio::select! {
+            () = self.node.stop() => {}
+            () = signals::next_signal() => tracing::warn!("stopped without waiting for the pods"),
+        }
+        self.built_in.stop().await;
+        self.api.https.stop().await;
+        self.api.server.close().await;
+    }
+}
+
+fn start_built_in(client: &kube::Client, dir: &Path) -> Part {
+    let client = client.clone();
+    let options = coregent_apiserver::controllers::Options::new(dir);
+    Part::start("built-in controllers", move |shutdown| async move {
+        coregent_apiserver::controllers::run(client, options, shutdown).await;
+        Ok(())
+    })
+}
+
+fn start_node(client: &kube::Client, dir: &Path, network: coregent_node::Network, api: &api::Api) -> Outcome<Part> {
+    let cannot = |why: String| Failure::refused("cannot start the node", why, "correct what is named and start again");
+    let self_exe = std::env::current_exe().map_err(|error| cannot(error.to_string()))?;
+    let images = coregent_node::ImageMap::load(dir, &self_exe).map_err(|error| cannot(chain(&error)))?;
+    let options = coregent_node::Options {
+        client: client.clone(),
+        name: NODE.into(),
+        data_dir: dir.to_owned(),
+        network,
+        images,
+        self_exe,
+        api_url: format!("https://{}", api.address),
+        ca_pem: api.ca_pem.clone(),
+        node_token: api.node_token.clone(),
+        longest_stop: None,
+    };
+    Ok(Part::start("node", |shutdown| async move { coregent_node::run(options, shutdown).await.map_err(|error| chain(&error)) }))
+}
+
+fn start_controllers(client: &kube::Client) -> Part {
+    let client = client.clone();
+    let options = coregent_operator::Options {
+        identity: format!("embedded-{}", std::process::id()),
+        namespace: "default".into(),
+        leader_election: false,
+        metrics_addr: None,
+    };
+    Part::start("controllers", |shutdown| async move {
+        coregent_operator::run(client, options, shutdown).await.map_err(|error| chain(&error))
+    })
 }
