@@ -7,7 +7,7 @@
 mod data_folder;
 mod detach;
 mod down;
-//pub mod operator;
+pub mod operator;
 mod api;
 mod kinds;
 mod part;
