@@ -12,7 +12,7 @@ mod verbs;
 
 use args::{Cli, Verb};
 use clap::{CommandFactory, Parser};
-use failure::{ExitCode, Failure, Outcome};
+use failure::{Failure, Outcome};
 use std::process;
 
 fn main() -> process::ExitCode {

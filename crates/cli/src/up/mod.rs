@@ -96,7 +96,7 @@ async fn in_foreground(target: &Target, args: &Args, documents: &[Document]) -> 
         } else if !parent_waits {
             println!("The control plane runs in {}; Ctrl-C stops it.", plane.data_dir().display());
         }
-        Ok(())
+        Ok::<(), Failure>(())
     };
     let outcome = tokio::select! {
         outcome = work => match outcome {

@@ -26,9 +26,10 @@ pub async fn run(target: &Target, args: Args) -> Outcome {
     tokio::spawn(super::signals::cancel_on_signal(shutdown.clone()));
     let options = coregent_operator::Options {
         identity: args.identity.unwrap_or_else(|| format!("operator-{}", std::process::id())),
-        namespace: target.namespace.clone().unwrap_or_else(|| "default".into()),
-        leader_election: true,
+        namespace: target.namespace.clone(),
+        leader_election: Some(connection.namespace.clone()),
         metrics_addr: args.metrics_addr,
+        without_rsm: false,
     };
     coregent_operator::run(connection.client, options, shutdown).await.map_err(|error| {
         Failure::failed("the controllers ended", crate::failure::chain(&error), "check that the API server runs and our kinds are installed (`coregent crds`)")

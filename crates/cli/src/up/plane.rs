@@ -123,9 +123,10 @@ fn start_controllers(client: &kube::Client) -> Part {
     let client = client.clone();
     let options = coregent_operator::Options {
         identity: format!("embedded-{}", std::process::id()),
-        namespace: "default".into(),
-        leader_election: false,
+        namespace: None,
+        leader_election: None,
         metrics_addr: None,
+        without_rsm: false,
     };
     Part::start("controllers", |shutdown| async move {
         coregent_operator::run(client, options, shutdown).await.map_err(|error| chain(&error))
