@@ -11,16 +11,18 @@ use crate::schema::FieldError;
 /// The rules of a Pod.
 pub fn validate(new: &At<'_>, was: &At<'_>, errors: &mut Vec<FieldError>) {
     let spec = new.get("spec");
-    validate_spec(&spec, errors);
+    validate_spec(&spec, &[], errors);
     spec.get("restartPolicy").must_be_one_of(&["Always", "Never", "OnFailure"], errors);
     if was.is_there() {
         check_change(&spec, &was.get("spec"), errors);
     }
 }
 
-/// The rules of a pod's spec, wherever it stands.
-pub fn validate_spec(spec: &At<'_>, errors: &mut Vec<FieldError>) {
-    let volumes = check_volumes(&spec.get("volumes"), errors);
+/// The rules of a pod's spec, wherever it stands. `claims` are the volumes that a StatefulSet will add to it.
+pub fn validate_spec(spec: &At<'_>, claims: &[&str], errors: &mut Vec<FieldError>) {
+    let own = spec.get("volumes");
+    let mut volumes = check_volumes(&own, errors);
+    volumes.extend(claims);
     let mut names = BTreeSet::new();
     let containers = spec.get("containers");
     if containers.items().is_empty() {

@@ -35,7 +35,10 @@ pub fn validate_stateful_set(new: &At<'_>, was: &At<'_>, errors: &mut Vec<FieldE
     }
     let template = spec.get("template");
     check_selector(&spec.get("selector"), &template, errors);
-    check_template(&template, errors);
+    let claims = spec.get("volumeClaimTemplates");
+    let claims: Vec<At<'_>> = claims.items().iter().map(|claim| claim.at(["metadata", "name"])).collect();
+    let claims: Vec<&str> = claims.iter().map(At::text).collect();
+    check_template(&template, &claims, errors);
     template.at(["spec", "restartPolicy"]).must_be_one_of(&["Always"], errors);
     let deadline = template.at(["spec", "activeDeadlineSeconds"]);
     if deadline.is_there() {
@@ -53,9 +56,9 @@ pub fn validate_stateful_set(new: &At<'_>, was: &At<'_>, errors: &mut Vec<FieldE
     }
 }
 
-fn check_template(template: &At<'_>, errors: &mut Vec<FieldError>) {
+fn check_template(template: &At<'_>, claims: &[&str], errors: &mut Vec<FieldError>) {
     metadata::check_labels(&template.at(["metadata", "labels"]), errors);
-    pod::validate_spec(&template.get("spec"), errors);
+    pod::validate_spec(&template.get("spec"), claims, errors);
 }
 
 /// A selector must select something, and the pods of the template.
@@ -123,7 +126,7 @@ pub fn validate_job(new: &At<'_>, was: &At<'_>, errors: &mut Vec<FieldError>) {
     spec.get("podReplacementPolicy").must_be_one_of(&["Failed", "TerminatingOrFailed"], errors);
     let template = spec.get("template");
     check_label_selector(&spec.get("selector"), errors);
-    check_template(&template, errors);
+    check_template(&template, &[], errors);
     template.at(["spec", "restartPolicy"]).must_be_one_of(&["Never", "OnFailure"], errors);
     if was.is_there() {
         let was = was.get("spec");
