@@ -172,6 +172,7 @@ fn establish(call: &Call, object: &mut Value) -> Outcome<()> {
         let message = "Invalid value: must have exactly one version marked as storage version".to_owned();
         return refuse("spec.versions", message);
     };
+    compile_schemas(call, object)?;
     let kind = text(object, "/spec/names/kind").to_owned();
     let names = &mut object["spec"]["names"];
     if names["singular"].as_str().unwrap_or_default().is_empty() {
@@ -201,6 +202,18 @@ fn establish(call: &Call, object: &mut Value) -> Outcome<()> {
     });
     object["status"] = json!({"acceptedNames": names, "conditions": conditions, "storedVersions": versions});
     Ok(())
+}
+
+/// Refuses schemas that are not structural.
+fn compile_schemas(call: &Call, object: &Value) -> Outcome<()> {
+    let versions = object.pointer("/spec/versions").and_then(Value::as_array);
+    let mut errors = Vec::new();
+    for (index, version) in versions.into_iter().flatten().enumerate() {
+        let at = format!("spec.versions[{index}].schema.openAPIV3Schema");
+        let schema = version.pointer("/schema/openAPIV3Schema").unwrap_or(&Value::Null);
+        errors.extend(crate::schema::compile_at(schema, &at).err().into_iter().flatten());
+    }
+    if errors.is_empty() { Ok(()) } else { Err(super::fields::invalid(call, object, &errors)) }
 }
 
 /// A definition whose instances are still there goes last.

@@ -6,8 +6,8 @@ use std::sync::{PoisonError, RwLock};
 use axum::http::{HeaderMap, header};
 use sha2::{Digest, Sha256};
 
-use super::Server;
 use super::status::{ApiError, Outcome};
+use super::{Server, token};
 
 /// An authenticated user.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -25,6 +25,16 @@ impl UserInfo {
     pub fn admin() -> UserInfo {
         let groups = vec!["system:masters".to_owned(), "system:authenticated".to_owned()];
         UserInfo { name: "admin".into(), uid: String::new(), groups }
+    }
+
+    /// A ServiceAccount.
+    pub fn service_account(namespace: &str, name: &str, uid: &str) -> UserInfo {
+        let groups = vec![
+            "system:serviceaccounts".to_owned(),
+            format!("system:serviceaccounts:{namespace}"),
+            "system:authenticated".to_owned(),
+        ];
+        UserInfo { name: format!("system:serviceaccount:{namespace}:{name}"), uid: uid.into(), groups }
     }
 
     /// Whether every check passes.
@@ -51,10 +61,15 @@ impl Tokens {
     }
 }
 
+/// The user of a token.
+pub(super) fn user_of(server: &Server, token: &str) -> Option<UserInfo> {
+    server.tokens.find(token).or_else(|| token::authenticate(server, token))
+}
+
 /// The user of a request's bearer token.
 pub(super) fn authenticate(server: &Server, headers: &HeaderMap) -> Outcome<UserInfo> {
     let header = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let token = header.strip_prefix("Bearer ").map(str::trim).filter(|token| !token.is_empty());
-    let token = token.ok_or_else(ApiError::unauthorized)?;
-    server.tokens.find(token).ok_or_else(ApiError::unauthorized)
+    let token = header.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    let token = token.map(|(_, token)| token.trim()).filter(|token| !token.is_empty());
+    token.and_then(|token| user_of(server, token)).ok_or_else(ApiError::unauthorized)
 }

@@ -1,37 +1,179 @@
-//! Where patches, schemas and managedFields come in.
+//! Where patches, schemas and field owners come in: the calls into [`crate::patch`] and [`crate::schema`].
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Call;
 use super::body::{PatchBody, PatchType};
-use super::status::{ApiError, Outcome};
+use super::params::FieldValidation;
+use super::status::{ApiError, Cause, Outcome};
+use crate::kinds::CustomKind;
+use crate::patch::{self, ApplyError, ApplyOptions, ListKeys, PatchError};
+use crate::schema::{self, FieldError};
+use crate::time;
+
+fn list_keys(call: &Call) -> ListKeys {
+    let kind = &call.target.kind;
+    match &kind.custom {
+        Some(custom) => custom.keys.clone(),
+        None => ListKeys::builtin(&kind.group, &kind.kind),
+    }
+}
 
 /// The object that a patch makes of `current`.
-pub(crate) fn patched(_call: &Call, current: &Value, patch: &PatchBody) -> Outcome<Value> {
-    let mut object = current.clone();
-    match patch.kind {
-        PatchType::Json => {
-            let operations: json_patch::Patch = serde_json::from_value(patch.value.clone())
-                .map_err(|error| ApiError::bad_request(format!("the body is not a JSON patch: {error}")))?;
-            json_patch::patch(&mut object, &operations)
-                .map_err(|error| ApiError::new(422, "Invalid", format!("the JSON patch does not apply: {error}")))?;
+pub(crate) fn patched(call: &Call, current: &Value, body: &PatchBody) -> Outcome<Value> {
+    let result = match body.kind {
+        PatchType::Json => patch::json(current, &body.value),
+        PatchType::Merge => patch::merge(current, &body.value),
+        PatchType::Strategic if call.target.kind.custom.is_some() => {
+            let message = "the body of the request was in an unknown format - accepted media types include: \
+                           application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
+            return Err(ApiError::new(415, "UnsupportedMediaType", message));
         }
-        _ => json_patch::merge(&mut object, &patch.value),
+        PatchType::Strategic => patch::strategic(current, &body.value, &list_keys(call)),
+        PatchType::Apply => return applied(call, Some(current), &body.value),
+    };
+    result.map_err(|error| match error {
+        PatchError::Malformed(_) => ApiError::bad_request(error.to_string()),
+        PatchError::Unprocessable(_) => ApiError::new(422, "Invalid", error.to_string()),
+    })
+}
+
+/// The object that an apply makes, with its new field owners.
+pub(crate) fn applied(call: &Call, current: Option<&Value>, config: &Value) -> Outcome<Value> {
+    let kind = &call.target.kind;
+    let subresource = call.target.subresource.as_deref();
+    let mut config = config.clone();
+    if let (true, None, Some(map)) = (kind.status, subresource, config.as_object_mut()) {
+        map.remove("status");
     }
-    Ok(object)
+    let (now, api_version) = (time::now(), kind.api_version());
+    let force = call.params.flag("force");
+    let options = ApplyOptions { manager: &call.manager, force, subresource, now: &now, api_version: &api_version };
+    patch::apply(current, &config, &list_keys(call), &options).map_err(|error| match error {
+        ApplyError::Invalid(message) => ApiError::new(422, "Invalid", message),
+        ApplyError::Conflicts(conflicts) => {
+            let cause = |conflict: &patch::Conflict| {
+                let message = format!("conflict with {}", conflict.manager);
+                json!({"reason": "FieldManagerConflict", "message": message, "field": conflict.field})
+            };
+            let causes: Vec<Value> = conflicts.iter().map(cause).collect();
+            let mut error = ApiError::new(409, "Conflict", patch::conflict_message(&conflicts));
+            error.details = Some(json!({"causes": causes}));
+            error
+        }
+    })
 }
 
-/// The object that an apply makes.
-pub(crate) fn applied(_call: &Call, current: Option<&Value>, config: &Value) -> Outcome<Value> {
-    let mut object = current.cloned().unwrap_or_else(|| Value::Object(Default::default()));
-    json_patch::merge(&mut object, config);
-    Ok(object)
+/// Checks an object against its schema, drops unknown fields and fills in defaults; answers warnings.
+pub(crate) fn conform(call: &Call, object: &mut Value, old: Option<&Value>) -> Outcome<Vec<String>> {
+    let kind = &call.target.kind;
+    let unknown = match &kind.custom {
+        Some(custom) => custom.schema.as_ref().map(|schema| schema.prune(object)).unwrap_or_default(),
+        None => {
+            let unknown =
+                schema::builtin::check(&kind.group, &kind.kind, object).map_err(|errors| untyped(call, &errors))?;
+            unknown.iter().for_each(|path| drop_field(object, path));
+            unknown
+        }
+    };
+    let warnings = judge(call, &unknown)?;
+    let errors = match &kind.custom {
+        Some(CustomKind { schema: Some(schema), .. }) => {
+            schema.default(object);
+            schema.validate(object, old)
+        }
+        Some(_) => Vec::new(),
+        None => {
+            schema::builtin::default(&kind.group, &kind.kind, object);
+            schema::builtin::validate(&kind.group, &kind.kind, object, old)
+        }
+    };
+    if errors.is_empty() { Ok(warnings) } else { Err(invalid(call, object, &errors)) }
 }
 
-/// Checks an object against its schema, prunes and defaults it; answers warnings.
-pub(crate) fn conform(_call: &Call, _object: &mut Value, _old: Option<&Value>) -> Outcome<Vec<String>> {
-    Ok(Vec::new())
+/// A 422 with one cause for each field.
+pub(crate) fn invalid(call: &Call, object: &Value, errors: &[FieldError]) -> ApiError {
+    let cause = |error: &FieldError| Cause {
+        reason: error.reason.cause().into(),
+        message: error.message.clone(),
+        field: error.path.clone(),
+    };
+    let causes: Vec<Cause> = errors.iter().map(cause).collect();
+    ApiError::invalid(&call.target.kind, super::write::text(object, "/metadata/name"), &causes)
 }
 
-/// Records who set what.
-pub(crate) fn track(_call: &Call, _old: Option<&Value>, _new: &mut Value) {}
+/// What does not even have the types of its kind cannot be decoded: 400, as Kubernetes answers.
+fn untyped(call: &Call, errors: &[FieldError]) -> ApiError {
+    let kind = &call.target.kind;
+    let complaints: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    ApiError::bad_request(format!(
+        "{} in version \"{}\" cannot be handled as a {}: {}",
+        kind.kind,
+        kind.version,
+        kind.kind,
+        complaints.join(", ")
+    ))
+}
+
+fn judge(call: &Call, unknown: &[String]) -> Outcome<Vec<String>> {
+    let complaints: Vec<String> = unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
+    match call.params.field_validation()? {
+        FieldValidation::Ignore => Ok(Vec::new()),
+        FieldValidation::Warn => Ok(complaints),
+        FieldValidation::Strict if complaints.is_empty() => Ok(Vec::new()),
+        FieldValidation::Strict => Err(ApiError::bad_request(format!(
+            "{} in version \"{}\" cannot be handled as a {}: strict decoding error: {}",
+            call.target.kind.kind,
+            call.target.kind.version,
+            call.target.kind.kind,
+            complaints.join(", ")
+        ))),
+    }
+}
+
+/// Removes the field at a path like `spec.containers[0].colour`.
+fn drop_field(object: &mut Value, path: &str) {
+    let mut at = object;
+    let mut steps = path.split('.').flat_map(|part| {
+        let mut pieces = part.split('[');
+        let name = pieces.next().filter(|name| !name.is_empty()).map(str::to_owned);
+        name.into_iter().chain(pieces.map(|piece| piece.trim_end_matches(']').to_owned())).collect::<Vec<_>>()
+    });
+    let Some(mut step) = steps.next() else { return };
+    for next in steps {
+        let inner = match at {
+            Value::Array(items) => step.parse::<usize>().ok().and_then(|index| items.get_mut(index)),
+            other => other.get_mut(&step),
+        };
+        let Some(inner) = inner else { return };
+        at = inner;
+        step = next;
+    }
+    if let Some(map) = at.as_object_mut() {
+        map.remove(&step);
+    }
+}
+
+/// Records in managedFields who made `new` of `old`; an apply has done so itself.
+pub(crate) fn track(call: &Call, old: Option<&Value>, new: &mut Value) {
+    if call.applying {
+        return;
+    }
+    let subresource = call.target.subresource.as_deref();
+    let api_version = call.target.kind.api_version();
+    patch::track_update(old, new, &call.manager, subresource, &time::now(), &api_version, &list_keys(call));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_field_is_dropped_wherever_it_is() {
+        let mut object = json!({"spec": {"containers": [{"name": "a", "colour": "red"}]}, "x": 1});
+        drop_field(&mut object, "spec.containers[0].colour");
+        drop_field(&mut object, "x");
+        drop_field(&mut object, "spec.gone[3].y");
+        assert_eq!(object, json!({"spec": {"containers": [{"name": "a"}]}}));
+    }
+}

@@ -2,17 +2,25 @@
 
 mod admit;
 mod auth;
-mod bind;
 mod body;
+mod discovery;
 mod fields;
+mod openapi;
 mod params;
 mod path;
+mod pods;
+mod rbac;
 mod read;
 mod remove;
 mod render;
 mod respond;
+mod review;
+mod scale;
 mod select;
 mod status;
+mod table;
+mod token;
+mod tunnel;
 mod watch;
 mod write;
 
@@ -41,6 +49,8 @@ pub(crate) struct Server {
     pub service_ips: Option<(Ipv4Addr, Ipv4Addr)>,
     /// Held while a Service gets its address, so that two never get the same.
     pub service_lock: tokio::sync::Mutex<()>,
+    /// What nodes ask of those who want logs or a shell.
+    pub node_token: String,
     tokens: auth::Tokens,
 }
 
@@ -55,6 +65,7 @@ impl Server {
             kinds,
             service_ips: options.service_ips,
             service_lock: tokio::sync::Mutex::new(()),
+            node_token: options.node_token,
             tokens: auth::Tokens::default(),
         })
     }
@@ -115,6 +126,8 @@ pub(crate) struct Call {
     pub form: Form,
     /// Who writes, for managedFields.
     pub manager: String,
+    /// Whether this is a server-side apply, which keeps its own record of owners.
+    pub applying: bool,
 }
 
 impl Call {
@@ -128,6 +141,7 @@ impl Call {
             params: Params::default(),
             form: Form::Object,
             manager: "coregent".into(),
+            applying: false,
         })
     }
 }
@@ -137,16 +151,24 @@ async fn serve(server: Arc<Server>, user: UserInfo, request: Request) -> Respons
 }
 
 async fn route(server: Arc<Server>, user: UserInfo, request: Request) -> Outcome<Response> {
-    let path = request.uri().path().to_owned();
-    if matches!(path.as_str(), "/healthz" | "/livez" | "/readyz") {
-        return Ok(respond::text(200, "ok"));
+    if request.method() == Method::GET
+        && let Some(answer) = discovery::answer(&server, request.uri().path(), request.headers())
+    {
+        return Ok(answer);
     }
-    let target = path::resolve(&server.kinds, &path).ok_or_else(ApiError::no_such_path)?;
+    let target = path::resolve(&server.kinds, request.uri().path()).ok_or_else(ApiError::no_such_path)?;
     let params = Params::of(request.uri())?;
     let form = params::form(request.headers())?;
     let manager = manager(&params, &request);
-    let call = Call { server, user, target, params, form, manager };
-    dispatch(call, request).await
+    let call = Call { server, user, target, params, form, manager, applying: false };
+    rbac::authorize(&call, verb(&call, request.method())?)?;
+    if call.target.kind.review {
+        return reviews(&call, request).await;
+    }
+    match call.target.subresource {
+        None => resource(call, request).await,
+        Some(_) => subresource(call, request).await,
+    }
 }
 
 /// The field manager: named by the client, else the first part of its user agent, as Kubernetes does.
@@ -156,38 +178,103 @@ fn manager(params: &Params, request: &Request) -> String {
     params.get("fieldManager").or(agent).unwrap_or("unknown").to_owned()
 }
 
-async fn dispatch(call: Call, request: Request) -> Outcome<Response> {
-    let method = request.method().clone();
-    match (&method, call.target.name.is_some(), call.target.subresource.as_deref()) {
-        (&Method::GET, false, None) if call.params.flag("watch") => watch::watch(&call),
-        (&Method::GET, false, None) => read::list(&call),
-        (&Method::GET, true, None) => read::get(&call),
-        (&Method::GET, true, Some("status")) if call.target.kind.status => read::get(&call),
-        (&Method::POST, false, None) => {
+/// The verb that RBAC knows.
+fn verb(call: &Call, method: &Method) -> Outcome<&'static str> {
+    let one = call.target.name.is_some();
+    match (method.as_str(), one) {
+        ("GET" | "HEAD", true) => Ok("get"),
+        ("GET" | "HEAD", false) if call.params.flag("watch") => Ok("watch"),
+        ("GET" | "HEAD", false) => Ok("list"),
+        ("POST", _) => Ok("create"),
+        ("PUT", true) => Ok("update"),
+        ("PATCH", true) => Ok("patch"),
+        ("DELETE", true) => Ok("delete"),
+        ("DELETE", false) => Ok("deletecollection"),
+        _ => Err(ApiError::method_not_allowed()),
+    }
+}
+
+/// The verbs of objects and collections.
+async fn resource(mut call: Call, request: Request) -> Outcome<Response> {
+    match (request.method().as_str(), call.target.name.is_some()) {
+        ("GET", false) if call.params.flag("watch") => watch::watch(&call),
+        ("GET", false) => read::list(&call),
+        ("GET", true) => read::get(&call),
+        ("POST", false) => {
             let object = body::object(request).await?;
             write::create(&call, object).await?.respond(&call)
         }
-        (&Method::POST, true, Some("binding")) if &*call.target.kind.resource == "/pods" => {
-            let binding = body::object(request).await?;
-            bind::bind(&call, binding).await?.respond(&call)
-        }
-        (&Method::PUT, true, None | Some("status" | "finalize")) => {
+        ("PUT", true) => {
             let object = body::object(request).await?;
             write::replace(&call, object).await?.respond(&call)
         }
-        (&Method::PATCH, true, None | Some("status")) => {
+        ("PATCH", true) => {
             let patch = body::patch(request).await?;
-            write::patch(&call, patch).await?.respond(&call)
+            write::patch(&mut call, patch).await?.respond(&call)
         }
-        (&Method::DELETE, true, None) => {
+        ("DELETE", true) => {
             let options = body::delete_options(request, &call.params).await?;
             remove::delete(&call, options).await?.respond(&call)
         }
-        (&Method::DELETE, false, None) => {
+        ("DELETE", false) => {
             let options = body::delete_options(request, &call.params).await?;
             remove::delete_collection(&call, options).await
         }
-        (_, _, Some(_)) => Err(ApiError::no_such_path()),
         _ => Err(ApiError::method_not_allowed()),
     }
+}
+
+/// The verbs of subresources.
+async fn subresource(mut call: Call, request: Request) -> Outcome<Response> {
+    let kind = call.target.kind.clone();
+    let name = call.target.subresource.clone().unwrap_or_default();
+    match (&*kind.resource, name.as_str(), request.method().as_str()) {
+        (_, "status", "GET") if kind.status => read::get(&call),
+        (_, "status", "PUT") if kind.status => {
+            let object = body::object(request).await?;
+            write::replace(&call, object).await?.respond(&call)
+        }
+        (_, "status", "PATCH") if kind.status => {
+            let patch = body::patch(request).await?;
+            write::patch(&mut call, patch).await?.respond(&call)
+        }
+        ("/namespaces", "finalize", "PUT") => {
+            let object = body::object(request).await?;
+            write::replace(&call, object).await?.respond(&call)
+        }
+        (_, "scale", "GET") if kind.scale.is_some() => scale::get(&call)?.respond(&call),
+        (_, "scale", "PUT") if kind.scale.is_some() => {
+            let object = body::object(request).await?;
+            scale::replace(&call, object).await?.respond(&call)
+        }
+        (_, "scale", "PATCH") if kind.scale.is_some() => {
+            let patch = body::patch(request).await?;
+            scale::patch(&call, patch).await?.respond(&call)
+        }
+        ("/serviceaccounts", "token", "POST") => {
+            let object = body::object(request).await?;
+            token::request(&call, &object)?.respond(&call)
+        }
+        ("/pods", "binding", "POST") => {
+            let object = body::object(request).await?;
+            pods::bind(&call, &object).await?.respond(&call)
+        }
+        ("/pods", "eviction", "POST") => {
+            let object = body::object(request).await?;
+            pods::evict(&call, &object).await?.respond(&call)
+        }
+        ("/pods", "log", "GET") | ("/pods", "exec" | "attach" | "portforward", "GET" | "POST") => {
+            tunnel::forward(&call, request).await
+        }
+        (_, "status" | "scale", _) if kind.status => Err(ApiError::method_not_allowed()),
+        _ => Err(ApiError::no_such_path()),
+    }
+}
+
+async fn reviews(call: &Call, request: Request) -> Outcome<Response> {
+    if request.method() != Method::POST || call.target.name.is_some() {
+        return Err(ApiError::method_not_allowed());
+    }
+    let object = body::object(request).await?;
+    review::review(call, object)?.respond(call)
 }

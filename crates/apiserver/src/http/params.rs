@@ -20,10 +20,6 @@ impl Params {
         self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
     }
 
-    pub fn all<'p>(&'p self, name: &'p str) -> impl Iterator<Item = &'p str> {
-        self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
-    }
-
     /// `true`, `1` and a bare parameter are true.
     pub fn flag(&self, name: &str) -> bool {
         self.0.iter().any(|(key, value)| key == name && matches!(value.as_str(), "true" | "1" | "True" | ""))

@@ -36,6 +36,7 @@ pub(crate) async fn delete_collection(call: &Call, options: DeleteOptions) -> Ou
             params: call.params.clone(),
             form: call.form,
             manager: call.manager.clone(),
+            applying: false,
         };
         match delete(&one, options.clone()).await {
             Err(error) if error.code != 404 => return Err(error),

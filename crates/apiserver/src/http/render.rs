@@ -4,11 +4,10 @@ use axum::response::Response;
 use bytes::{BufMut, Bytes, BytesMut};
 use serde_json::{Value, json};
 
-use super::Call;
 use super::params::Form;
 use super::read::Page;
-use super::respond;
 use super::status::{ApiError, Outcome};
+use super::{Call, respond, table};
 use crate::kinds::Kind;
 use crate::store::Stored;
 
@@ -30,6 +29,10 @@ fn partial(value: &Value) -> Value {
 
 /// An answer with one stored object.
 pub(crate) fn stored(call: &Call, code: u16, object: &Stored) -> Outcome<Response> {
+    if call.form == Form::Table {
+        let revision = json!({"resourceVersion": object.revision.to_string()});
+        return Ok(respond::json(code, table::table(call, revision, std::iter::once(object)).to_string()));
+    }
     Ok(respond::json(code, served(&call.target.kind, call.form, object)))
 }
 
@@ -49,6 +52,10 @@ pub(crate) fn list(call: &Call, page: Page) -> Outcome<Response> {
     if let Some(token) = page.token {
         metadata["continue"] = token.into();
         metadata["remainingItemCount"] = page.remaining.into();
+    }
+    if call.form == Form::Table {
+        let items = page.items.iter().map(|item| &**item);
+        return Ok(respond::json(200, table::table(call, metadata, items).to_string()));
     }
     let kind = &call.target.kind;
     let (api_version, list_kind) = match call.form {

@@ -14,7 +14,7 @@ use tokio::time::{Instant, Sleep};
 use super::params::Form;
 use super::select::Selector;
 use super::status::{ApiError, Outcome};
-use super::{Call, read, render};
+use super::{Call, read, render, table};
 use crate::kinds::Kind;
 use crate::store::{Event, EventKind, Expired, Store, Stored, Subscription};
 
@@ -33,7 +33,10 @@ struct Stream {
     bookmarks: bool,
     next_bookmark: std::pin::Pin<Box<Sleep>>,
     end: std::pin::Pin<Box<Sleep>>,
-    header_sent: bool,
+    /// What travels with the rows of a table.
+    include: Option<String>,
+    /// The first row of a watched table says what its columns are.
+    columns_sent: bool,
 }
 
 pub(crate) fn watch(call: &Call) -> Outcome<Response> {
@@ -53,7 +56,8 @@ pub(crate) fn watch(call: &Call) -> Outcome<Response> {
         bookmarks,
         next_bookmark: Box::pin(tokio::time::sleep(BOOKMARK_EVERY)),
         end: Box::pin(tokio::time::sleep(timeout.unwrap_or(LONGEST))),
-        header_sent: false,
+        include: call.params.get("includeObject").map(str::to_owned),
+        columns_sent: false,
     };
     for object in initial {
         let line = stream.line("ADDED", &object);
@@ -174,13 +178,31 @@ impl Stream {
     }
 
     fn line(&mut self, kind: &str, object: &Stored) -> Bytes {
-        line_of(kind, &render::served(&self.kind, self.form, object))
+        if self.form != Form::Table {
+            return line_of(kind, &render::served(&self.kind, self.form, object));
+        }
+        let row = table::row(&self.kind, self.include.as_deref(), object);
+        self.table(kind, json!({"resourceVersion": object.revision.to_string()}), vec![row])
     }
 
-    fn bookmark(&self, revision: u64, initial_end: bool) -> Bytes {
+    fn table(&mut self, kind: &str, metadata: Value, rows: Vec<Value>) -> Bytes {
+        let columns = if self.columns_sent { Vec::new() } else { table::definitions(&self.kind) };
+        self.columns_sent = true;
+        let table = json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
+            "columnDefinitions": columns, "rows": rows});
+        line_of(kind, table.to_string().as_bytes())
+    }
+
+    fn bookmark(&mut self, revision: u64, initial_end: bool) -> Bytes {
         let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": Value::Null});
         if initial_end {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        if self.form == Form::Table {
+            // kubectl reads the revision of a bookmark from the object of its row.
+            let row = json!({"cells": [], "object": {"kind": self.kind.kind, "apiVersion": self.kind.api_version(),
+                "metadata": metadata}});
+            return self.table("BOOKMARK", json!({"resourceVersion": revision.to_string()}), vec![row]);
         }
         let (api_version, kind) = match self.form {
             Form::PartialMetadata => ("meta.k8s.io/v1".to_owned(), "PartialObjectMetadata".to_owned()),

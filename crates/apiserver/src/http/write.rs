@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::body::{PatchBody, PatchType};
 use super::status::{ApiError, Cause, Outcome};
-use super::{Call, admit, fields, read, render, respond};
+use super::{Call, admit, fields, rbac, read, render, respond};
 use crate::kinds::Generation;
 use crate::store::{Change, Durability, Expect, Key, Stored, Write};
 use crate::time;
@@ -167,8 +167,11 @@ fn stamp_new(call: &Call, object: &mut Value) -> Outcome<String> {
     }
     let uid = uid()?;
     let metadata = metadata(object)?;
-    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields", "resourceVersion"] {
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"] {
         metadata.remove(field);
+    }
+    if !call.applying {
+        metadata.remove("managedFields");
     }
     metadata.insert("name".into(), name.as_str().into());
     metadata.insert("uid".into(), uid.into());
@@ -211,9 +214,16 @@ pub(crate) async fn replace(call: &Call, mut object: Value) -> Outcome<Reply> {
     change(call, |_| Ok(object.clone())).await
 }
 
-pub(crate) async fn patch(call: &Call, patch: PatchBody) -> Outcome<Reply> {
+pub(crate) async fn patch(call: &mut Call, patch: PatchBody) -> Outcome<Reply> {
     if patch.kind == PatchType::Apply {
+        call.applying = true;
         return apply(call, &patch.value).await;
+    }
+    let call = &*call;
+    if call.params.get("force").is_some() {
+        let message =
+            "PatchOptions.meta.k8s.io \"\" is invalid: force: Forbidden: may not be specified for non-apply patch";
+        return Err(ApiError::new(422, "Invalid", message));
     }
     change(call, |current| {
         let mut patched = fields::patched(call, current, &patch)?;
@@ -226,6 +236,11 @@ pub(crate) async fn patch(call: &Call, patch: PatchBody) -> Outcome<Reply> {
 
 /// Server-side apply; creates what is not there.
 async fn apply(call: &Call, config: &Value) -> Outcome<Reply> {
+    if call.params.get("fieldManager").is_none() {
+        let message =
+            "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch";
+        return Err(ApiError::new(422, "Invalid", message));
+    }
     let mut config = config.clone();
     check_type(call, &mut config)?;
     check_place(call, &mut config)?;
@@ -233,6 +248,7 @@ async fn apply(call: &Call, config: &Value) -> Outcome<Reply> {
         let result = match read::find(call) {
             Ok(_) => change(call, |current| fields::applied(call, Some(current), &config)).await,
             Err(_) if call.target.subresource.is_none() => {
+                rbac::authorize(call, "create")?;
                 let object = fields::applied(call, None, &config)?;
                 create(call, object).await
             }

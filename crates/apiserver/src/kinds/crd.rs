@@ -6,6 +6,8 @@ use serde_json::Value;
 
 use super::columns::{Cell, Column};
 use super::{Generation, Kind, Scale, api_version};
+use crate::patch::ListKeys;
+use crate::schema::CrdVersionSchema;
 
 /// The part of a custom kind that comes from its definition.
 #[derive(Debug)]
@@ -14,6 +16,10 @@ pub(crate) struct CustomKind {
     pub definition: String,
     /// `spec.versions[].schema.openAPIV3Schema`.
     pub openapi: Value,
+    /// The same, compiled. Absent only if the definition was stored by a version with other rules.
+    pub schema: Option<CrdVersionSchema>,
+    /// How its lists are merged.
+    pub keys: ListKeys,
 }
 
 fn strings(value: Option<&Value>) -> Vec<String> {
@@ -43,6 +49,8 @@ pub(crate) fn kinds_of(definition: &Value) -> Vec<Kind> {
     let served = versions.unwrap_or_default().iter().filter(|version| version["served"] == true);
     served
         .map(|version| {
+            let openapi = version.pointer("/schema/openAPIV3Schema").cloned().unwrap_or(Value::Null);
+            let schema = crate::schema::compile(&openapi).ok();
             let status = version.pointer("/subresources/status").is_some_and(|status| !status.is_null());
             Kind {
                 version: string(version, "/name"),
@@ -64,7 +72,9 @@ pub(crate) fn kinds_of(definition: &Value) -> Vec<Kind> {
                 selectable: selectable_of(version),
                 custom: Some(CustomKind {
                     definition: string(definition, "/metadata/name"),
-                    openapi: version.pointer("/schema/openAPIV3Schema").cloned().unwrap_or(Value::Null),
+                    keys: schema.as_ref().map_or_else(ListKeys::untyped, CrdVersionSchema::list_keys),
+                    openapi,
+                    schema,
                 }),
                 review: false,
                 group: group.clone(),

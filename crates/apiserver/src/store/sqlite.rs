@@ -113,7 +113,14 @@ fn restrict(path: &Path) -> std::io::Result<()> {
 fn connect(path: &Path) -> Result<Connection, OpenError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let file = Connection::open_with_flags(path, flags).map_err(explain(path, "open"))?;
-    // Nothing that writes comes before these two: a damaged or newer file is to be left exactly as it is.
+    // A damaged or newer file is to be left exactly as it is: nothing that writes comes before the checks, and to
+    // close it must not move the WAL into it either.
+    let guard = || -> rusqlite::Result<()> {
+        file.busy_timeout(Duration::from_millis(200))?;
+        file.set_db_config(rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        file.pragma_update(None, "locking_mode", "EXCLUSIVE")
+    };
+    guard().map_err(explain(path, "open"))?;
     let application: i64 =
         file.pragma_query_value(None, "application_id", |row| row.get(0)).map_err(explain(path, "read"))?;
     if application != APPLICATION_ID {
@@ -124,7 +131,6 @@ fn connect(path: &Path) -> Result<Connection, OpenError> {
         return Err(OpenError::Newer { path: path.into(), found, known: FORMAT });
     }
     let set_up = || -> rusqlite::Result<()> {
-        file.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
         file.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
         file.pragma_update(None, "synchronous", "FULL")?;
         file.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(()))
@@ -220,7 +226,7 @@ impl Writer {
     pub fn start(path: &Path, file: Connection, state: Arc<RwLock<State>>) -> Result<Writer, OpenError> {
         let (jobs, inbox) = mpsc::channel();
         let history = state.read().unwrap_or_else(PoisonError::into_inner).history();
-        let mut thread = Thread {
+        let thread = Thread {
             path: path.into(),
             file,
             state,
@@ -275,7 +281,7 @@ struct Thread {
 }
 
 impl Thread {
-    fn run(&mut self, inbox: &mpsc::Receiver<Job>) {
+    fn run(mut self, inbox: &mpsc::Receiver<Job>) {
         loop {
             let first = match inbox.recv_timeout(IDLE) {
                 Ok(job) => job,
@@ -296,6 +302,8 @@ impl Thread {
             self.carry_out(batch);
             if let Some(answer) = closing {
                 self.finish();
+                // Whoever waited may open the file again at once.
+                drop(self);
                 let _ = answer.send(());
                 return;
             }
@@ -414,8 +422,9 @@ impl Thread {
         if let Err(error) = set_number(&self.file, "ceiling", revision) {
             tracing::warn!(%error, "failed to mark the store as closed");
         }
-        self.uncheckpointed += 1;
-        self.checkpoint();
+        if let Err(error) = self.file.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())) {
+            tracing::warn!(%error, "failed to fold the store's WAL into its file; it is read from there next time");
+        }
         self.broken = Some("it is closed".into());
     }
 }

@@ -2,9 +2,12 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod access;
 mod cluster;
 mod controllers_workloads;
 mod crud;
+mod durability;
+mod kubectl;
 mod watches;
 
 use coregent_apiserver::{ApiServer, Options};

@@ -1,0 +1,206 @@
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use coregent_apiserver::{UserInfo, pki, serve};
+use tokio_util::sync::CancellationToken;
+
+use crate::memory;
+
+/// A real kubectl, or why there is none.
+fn fetch() -> Result<PathBuf, String> {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dev/kubectl");
+    let output = Command::new(script).output().map_err(|error| error.to_string())?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).trim().into());
+    }
+    Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+}
+
+struct Kubectl {
+    program: PathBuf,
+    folder: tempfile::TempDir,
+}
+
+impl Kubectl {
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .args(arguments)
+            .env("KUBECONFIG", self.folder.path().join("kubeconfig"))
+            .env("HOME", self.folder.path())
+            .stdin(Stdio::null());
+        command
+    }
+
+    async fn output(&self, arguments: &[&str]) -> Output {
+        let mut command = self.command(arguments);
+        tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+    }
+
+    /// Runs it, which must succeed, and answers what it printed.
+    async fn run(&self, arguments: &[&str]) -> String {
+        let output = self.output(arguments).await;
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "kubectl {arguments:?}: {out}{err}");
+        out.into_owned()
+    }
+
+    /// Runs it, which must fail, and answers its complaint.
+    async fn fail(&self, arguments: &[&str]) -> String {
+        let output = self.output(arguments).await;
+        assert!(!output.status.success(), "kubectl {arguments:?} succeeded");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    }
+}
+
+const MANIFEST: &str = "
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings, labels: {app: db}}
+data: {color: red, size: big}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db}
+spec:
+  replicas: 3
+  serviceName: db
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec:
+      containers:
+      - {name: postgresql, image: 'postgres:15', ports: [{containerPort: 5432}]}
+";
+
+const DEFINITION: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: widgets, kind: Widget, shortNames: [wd]}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    subresources: {status: {}}
+    additionalPrinterColumns: [{name: Size, type: integer, jsonPath: .spec.size}]
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            properties: {size: {type: integer, minimum: 1, description: How big it is.}}
+";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_real_kubectl_applies_gets_describes_watches_patches_and_deletes() {
+    let program = match tokio::task::spawn_blocking(fetch).await.unwrap() {
+        Ok(program) => program,
+        Err(reason) => {
+            eprintln!("SKIPPED a_real_kubectl_applies_gets_describes_watches_patches_and_deletes: {reason}");
+            return;
+        }
+    };
+    let server = memory().await;
+    let folder = tempfile::tempdir().unwrap();
+    let listener = serve::listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let identity = pki::prepare(folder.path(), &pki::names(&[address.ip()])).unwrap();
+    let token = pki::write_kubeconfig(folder.path(), address, &identity.ca_pem).unwrap();
+    server.add_static_token(&token, UserInfo::admin());
+    let shutdown = CancellationToken::new();
+    let _stop = shutdown.clone().drop_guard();
+    tokio::spawn(serve::https(server, listener, identity, shutdown));
+    let kubectl = Kubectl { program, folder };
+
+    objects(&kubectl).await;
+    watching(&kubectl).await;
+    custom_kinds(&kubectl).await;
+}
+
+async fn objects(kubectl: &Kubectl) {
+    assert!(kubectl.run(&["get", "namespaces"]).await.contains("kube-node-lease"));
+    let resources = kubectl.run(&["api-resources"]).await;
+    assert!(resources.contains("statefulsets") && resources.contains("sts"), "{resources}");
+    let manifest = kubectl.file("manifest.yaml", MANIFEST);
+    let applied = kubectl.run(&["apply", "-f", &manifest]).await;
+    assert!(applied.contains("configmap/settings created") && applied.contains("statefulset.apps/db created"));
+    let again = kubectl.run(&["apply", "-f", &manifest]).await;
+    assert!(again.contains("configmap/settings unchanged") && again.contains("statefulset.apps/db"), "{again}");
+    let changed = kubectl.file("changed.yaml", &MANIFEST.replace("color: red, ", ""));
+    assert!(kubectl.run(&["apply", "-f", &changed]).await.contains("configmap/settings configured"));
+    assert_eq!(kubectl.run(&["get", "cm", "settings", "-o", "jsonpath={.data}"]).await, r#"{"size":"big"}"#);
+    let server_side = ["apply", "--server-side", "--force-conflicts", "-f", &manifest];
+    assert!(kubectl.run(&server_side).await.contains("serverside-applied"));
+    let table = kubectl.run(&["get", "sts", "-o", "wide"]).await;
+    assert!(table.contains("READY") && table.contains("0/3") && table.contains("postgres:15"), "{table}");
+    assert!(kubectl.run(&["scale", "sts/db", "--replicas=5"]).await.contains("scaled"));
+    assert_eq!(kubectl.run(&["get", "sts", "db", "-o", "jsonpath={.spec.replicas}"]).await, "5");
+    let described = kubectl.run(&["describe", "statefulset", "db"]).await;
+    assert!(described.contains("postgres:15") && described.contains("5 desired"), "{described}");
+    kubectl.run(&["label", "cm", "settings", "tier=gold"]).await;
+    kubectl.run(&["patch", "cm", "settings", "--type=json", r#"-p=[{"op":"add","path":"/data/x","value":"y"}]"#]).await;
+    assert!(kubectl.run(&["get", "cm", "-l", "tier in (gold)", "-o", "name"]).await.contains("configmap/settings"));
+    let typo = kubectl.file("typo.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: typo}\ndatum: {a: b}\n");
+    assert!(kubectl.fail(&["apply", "-f", &typo]).await.contains("unknown field \"datum\""));
+    assert!(kubectl.fail(&["get", "cm", "absent"]).await.contains("(NotFound)"));
+    assert!(kubectl.run(&["auth", "can-i", "delete", "pods"]).await.contains("yes"));
+    assert!(kubectl.run(&["auth", "whoami"]).await.contains("admin"));
+    let diff = kubectl.output(&["diff", "-f", &manifest]).await;
+    assert!(String::from_utf8_lossy(&diff.stdout).contains("replicas: 3"), "{diff:?}");
+}
+
+async fn watching(kubectl: &Kubectl) {
+    let mut watch = kubectl.command(&["get", "cm", "-w", "--output-watch-events"]);
+    let mut watch = watch.stdout(Stdio::piped()).spawn().unwrap();
+    let out = watch.stdout.take().unwrap();
+    let reader = tokio::task::spawn_blocking(move || {
+        use std::io::BufRead;
+        let mut heard = Vec::new();
+        for line in std::io::BufReader::new(out).lines() {
+            heard.push(line.unwrap());
+            if heard.last().is_some_and(|line| line.contains("DELETED")) {
+                break;
+            }
+        }
+        heard
+    });
+    // The watch has begun once it has told of what is there; until then nothing that follows could be missed, for a
+    // watch goes on from the revision of its list.
+    kubectl.run(&["create", "configmap", "later", "--from-literal=a=b"]).await;
+    kubectl.run(&["delete", "cm", "settings", "later"]).await;
+    let heard = reader.await.unwrap();
+    watch.kill().unwrap();
+    watch.wait().unwrap();
+    assert!(heard.iter().any(|line| line.contains("DELETED")), "{heard:?}");
+    kubectl.run(&["delete", "sts", "db", "--wait=true", "--cascade=background"]).await;
+}
+
+async fn custom_kinds(kubectl: &Kubectl) {
+    let definition = kubectl.file("definition.yaml", DEFINITION);
+    kubectl.run(&["apply", "-f", &definition]).await;
+    kubectl.run(&["wait", "--for=condition=Established", "crd/widgets.example.com", "--timeout=20s"]).await;
+    let widget = "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: w}\nspec: {size: 7}\n";
+    let file = kubectl.file("widget.yaml", widget);
+    kubectl.run(&["apply", "-f", &file]).await;
+    let table = kubectl.run(&["get", "wd"]).await;
+    assert!(table.contains("SIZE") && table.contains('7'), "{table}");
+    let bad = kubectl.file("bad.yaml", &widget.replace('7', "0"));
+    assert!(kubectl.fail(&["apply", "-f", &bad]).await.contains("spec.size"));
+    let unknown = kubectl.file("unknown.yaml", &widget.replace("size", "sise"));
+    assert!(kubectl.fail(&["apply", "-f", &unknown]).await.contains("unknown field \"spec.sise\""));
+    assert!(kubectl.run(&["explain", "widgets.spec.size"]).await.contains("How big it is."));
+    assert!(kubectl.run(&["describe", "widget", "w"]).await.contains("Size:"));
+    kubectl.run(&["delete", "-f", &definition]).await;
+    assert!(kubectl.fail(&["get", "wd"]).await.contains("the server doesn't have a resource type"));
+}
