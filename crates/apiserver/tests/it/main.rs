@@ -3,6 +3,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod cluster;
+mod controllers_ends;
 mod controllers_workloads;
 mod crud;
 mod watches;
