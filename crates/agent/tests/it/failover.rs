@@ -1,6 +1,6 @@
 //! The life of a cluster.
 
-use crate::cluster::{Cluster, Result, programs, signal};
+use crate::cluster::{Cluster, Result, freeze, programs, signal};
 use coregent_core::fence::Proof;
 use coregent_core::names::Epoch;
 use coregent_core::report::MemberState;
@@ -83,7 +83,7 @@ async fn a_cluster_bootstraps_fails_over_and_takes_the_old_primary_back() -> Res
     settled(&cluster, winner, &[1, loser], epoch, "Quorum").await?;
     eprintln!("killed -> three members again {:?}", begun.elapsed());
     for index in 1..=3 {
-        assert_eq!(cluster.text(index, "select count(*) from t where i <= 1000").await?, "1000");
+        cluster.await_text(index, "select count(*) from t where i <= 1000", "1000").await?;
     }
     let fence = cluster.lease().await?.3;
     assert_eq!(fence.last_win().map(|win| win.epoch), Some(epoch));
@@ -158,7 +158,7 @@ async fn a_switchover_loses_no_acknowledged_row_and_needs_no_rewind_and_everythi
     }
     cluster.await_report(2, "the primary again", |report| report.state == MemberState::Primary && report.ready).await?;
     settled(&cluster, 2, &[1, 3], epoch, "Quorum").await?;
-    assert_eq!(cluster.text(3, "select count(*) from t").await?.parse::<i32>()?, kept);
+    cluster.await_text(3, "select count(*) from t", &kept.to_string()).await?;
     for index in 1..=3 {
         let log = cluster.log(index);
         assert_eq!(log.matches("begins kind=InitDb").count(), usize::from(index == 1));
@@ -182,7 +182,7 @@ async fn a_switchover_loses_no_acknowledged_row_and_needs_no_rewind_and_everythi
     cluster.text(winner, "insert into t values (-2)").await?;
     cluster.start(2)?;
     settled(&cluster, winner, &[2, losers[0]], epoch, "Quorum").await?;
-    assert_eq!(cluster.text(2, "select count(*) from t where i < 0").await?, "2");
+    cluster.await_text(2, "select count(*) from t where i < 0", "2").await?;
     Ok(())
 }
 
@@ -194,7 +194,7 @@ async fn a_frozen_agent_is_killed_by_its_deadline_and_its_divergent_rows_are_rew
     let client = cluster.connect(1).await?;
     let agent = cluster.agent_pid(1).ok_or("no agent")?;
     // The server goes on without its agent: what it acknowledges after the others have left is lost in async mode.
-    signal(agent, Signal::STOP);
+    freeze(agent).await?;
     let epoch = cluster.raise(None).await?;
     for index in [2, 3] {
         cluster.await_report(index, "left", |report| report.left == Some(epoch)).await?;
@@ -208,7 +208,7 @@ async fn a_frozen_agent_is_killed_by_its_deadline_and_its_divergent_rows_are_rew
     signal(agent, Signal::CONT);
     settled(&cluster, 2, &[1, 3], epoch, "Async").await?;
     assert!(client.simple_query("select 1").await.is_err(), "the old server lives");
-    assert_eq!(cluster.text(1, "select count(*) from t").await?, "101");
+    cluster.await_text(1, "select count(*) from t", "101").await?;
     let log = cluster.log(1);
     assert!(log.contains("begins kind=Rewind") && !log.contains("begins kind=Clone"));
     Ok(())
@@ -219,15 +219,15 @@ async fn a_corrupt_data_folder_is_reported_and_left_alone() -> Result<()> {
     let Some(mut cluster) = bootstrapped("Quorum").await? else { return Ok(()) };
     assert!(cluster.stop(3).await?);
     let control = cluster.member(3).folder.join("volume/pgdata/global/pg_control");
-    let kept = std::fs::read(&control)?;
-    std::fs::remove_file(&control)?;
+    let aside = control.with_extension("aside");
+    std::fs::rename(&control, &aside)?;
     cluster.start(3)?;
     let report = cluster.await_report(3, "the failure", |report| report.state == MemberState::Failed).await?;
     let said = report.last_error.unwrap_or_default();
     assert!(said.contains("no complete data folder") && !said.contains('\n'), "{said}");
     assert_eq!(report.left, None);
     assert!(cluster.stop(3).await?);
-    std::fs::write(&control, kept)?;
+    std::fs::rename(&aside, &control)?;
     cluster.start(3)?;
     settled(&cluster, 1, &[2, 3], Epoch(1), "Quorum").await?;
     Ok(())

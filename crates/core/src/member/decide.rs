@@ -135,7 +135,7 @@ fn release(world: &World, out: &mut Outline) -> bool {
                 end_lsn: position.lsn,
             });
         }
-        out.act(Action::Lease(LeaseWrite { purpose: Purpose::Release, fence }));
+        out.act(Action::Lease(Box::new(LeaseWrite { purpose: Purpose::Release, fence })));
     }
     true
 }
