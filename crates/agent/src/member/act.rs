@@ -4,6 +4,7 @@ use super::{Agent, Event, Running};
 use crate::clock;
 use crate::lease;
 use coregent_core::member::{Action, Decision, Engine, Job, JobKind, LeaseWrite, Purpose, World};
+use coregent_core::names::Epoch;
 use rustix::process::WaitStatus;
 use std::rc::Rc;
 use std::time::Duration;
@@ -29,7 +30,7 @@ impl Agent {
                     // What has changed is decided upon at once.
                     self.poll.notify_one();
                 }
-                Action::Lease(write) => self.write(write.clone()),
+                Action::Lease(write) => self.write((**write).clone()),
                 Action::Engine(job) => self.begin(job.clone()),
                 Action::Exit => self.exit = true,
             }
@@ -137,8 +138,15 @@ impl Agent {
     pub(super) fn set_pace(&mut self) {
         let recent = clock::now().since(self.expecting_since) < EXPECTING_MILLIS;
         let members = self.received.as_ref().map_or(0, |_| self.expected_standbys());
+        let epoch = self.received.as_ref().map_or(Epoch(0), |received| super::observe::epoch(&received.lease));
         let pace = match &self.status.engine {
-            Engine::Starting => Duration::from_millis(5),
+            // Each look that comes too early is a line in the server's log.
+            Engine::Starting if clock::now().since(self.expecting_since) < 1_000 => Duration::from_millis(10),
+            Engine::Starting => Duration::from_millis(50),
+            // The successor of a planned hand-over watches its replay.
+            Engine::Standby(standby) if standby.source.as_ref().is_some_and(|source| source.epoch < epoch) => {
+                Duration::from_millis(5)
+            }
             Engine::Standby(standby) if standby.source.is_some() && !standby.streaming && recent => {
                 Duration::from_millis(20)
             }

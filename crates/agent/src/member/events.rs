@@ -60,8 +60,12 @@ impl Agent {
                 epoch_since = known.epoch_since;
             }
         }
+        let news = epoch_since == now || self.received.as_ref().is_some_and(|known| differs(&known.lease, &lease));
         self.received = Some(Received { lease, since: now, epoch_since });
-        self.expecting_since = now;
+        if news {
+            self.expecting_since = now;
+            self.set_pace();
+        }
     }
 
     fn written(&mut self, purpose: Purpose, sent: Monotonic, result: Written) {
@@ -213,6 +217,12 @@ impl Agent {
             self.data = data;
         }
     }
+}
+
+/// More than a renewal has changed.
+fn differs(known: &Lease, lease: &Lease) -> bool {
+    let holder = |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone());
+    known.metadata.annotations != lease.metadata.annotations || holder(known) != holder(lease)
 }
 
 fn describe(status: WaitStatus) -> String {

@@ -189,6 +189,7 @@ impl Agent {
 
     /// One look at the world, and what follows from it.
     fn turn(&mut self) -> Decision {
+        self.forget_what_was_lost();
         let world = self.observe();
         let decision = decide(&world);
         self.outlets.deadline.set(world.deadline());
@@ -213,6 +214,19 @@ impl Agent {
             jobs_failed: self.jobs_failed,
         });
         decision
+    }
+
+    /// Another holds the Lease and every process here is gone: there is nothing left to release.
+    fn forget_what_was_lost(&mut self) {
+        let others = self.received.as_ref().is_some_and(|received| {
+            let holder = received.lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_ref());
+            holder.is_some_and(|holder| *holder != self.me.to_string())
+        });
+        if others && self.held.is_some() && self.job.is_none() && matches!(self.status.engine, Engine::Stopped { .. }) {
+            tracing::info!("another has taken the Lease");
+            self.held = None;
+            self.was_writable = false;
+        }
     }
 
     /// The last report goes out before the process ends, if the API answers.

@@ -336,6 +336,19 @@ impl Cluster {
         Ok(first.unwrap_or_default())
     }
 
+    /// Waits until a member answers so: a standby replays a moment after it has received.
+    pub(crate) async fn await_text(&self, index: usize, sql: &str, expected: &str) -> Result<()> {
+        let begun = Instant::now();
+        loop {
+            let answer = self.text(index, sql).await;
+            match answer {
+                Ok(answer) if answer == expected => return Ok(()),
+                _ if begun.elapsed() < PATIENCE => tokio::time::sleep(Duration::from_millis(10)).await,
+                other => return Err(format!("{sql} on {index}: {other:?}, not {expected}").into()),
+            }
+        }
+    }
+
     pub(crate) fn log(&self, index: usize) -> String {
         fs::read_to_string(self.member(index).folder.join("log")).unwrap_or_default()
     }
@@ -359,6 +372,26 @@ impl Drop for Cluster {
             self.folder.disable_cleanup(true);
             eprintln!("kept {}", self.folder.path().display());
         }
+    }
+}
+
+/// Stops a process and waits until every thread of it stands: until one of them takes the signal the others go on.
+pub(crate) async fn freeze(pid: i32) -> Result<()> {
+    signal(pid, rustix::process::Signal::STOP);
+    let begun = Instant::now();
+    loop {
+        let mut moving = false;
+        for task in fs::read_dir(format!("/proc/{pid}/task"))?.flatten() {
+            let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            moving |= !stat.rsplit(')').next().unwrap_or_default().trim_start().starts_with('T');
+        }
+        if !moving {
+            return Ok(());
+        }
+        if begun.elapsed() > PATIENCE {
+            return Err("the process does not stop".into());
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 

@@ -1,10 +1,11 @@
 //! The life of a cluster.
 
-use crate::cluster::{Cluster, Result, programs};
+use crate::cluster::{Cluster, Result, freeze, programs, signal};
 use coregent_core::fence::Proof;
 use coregent_core::names::Epoch;
 use coregent_core::report::MemberState;
-use std::time::Instant;
+use rustix::process::Signal;
+use std::time::{Duration, Instant};
 
 /// Three members, each streaming or primary, the set of the epoch complete.
 async fn bootstrapped(mode: &'static str) -> Result<Option<Cluster>> {
@@ -82,7 +83,7 @@ async fn a_cluster_bootstraps_fails_over_and_takes_the_old_primary_back() -> Res
     settled(&cluster, winner, &[1, loser], epoch, "Quorum").await?;
     eprintln!("killed -> three members again {:?}", begun.elapsed());
     for index in 1..=3 {
-        assert_eq!(cluster.text(index, "select count(*) from t where i <= 1000").await?, "1000");
+        cluster.await_text(index, "select count(*) from t where i <= 1000", "1000").await?;
     }
     let fence = cluster.lease().await?.3;
     assert_eq!(fence.last_win().map(|win| win.epoch), Some(epoch));
@@ -90,5 +91,144 @@ async fn a_cluster_bootstraps_fails_over_and_takes_the_old_primary_back() -> Res
     for index in 1..=3 {
         assert!(!cluster.log(index).contains("se'cr"), "a password is in the log");
     }
+    Ok(())
+}
+
+/// Raises, waits until `candidates` have left, and names the newest of them. Returns the epoch, winner and losers.
+async fn round(cluster: &Cluster, candidates: &[usize], proof: Proof) -> Result<(Epoch, usize, Vec<usize>)> {
+    let epoch = cluster.raise(None).await?;
+    let mut positions = Vec::new();
+    for index in candidates {
+        let report = cluster.await_report(*index, "left", |report| report.left == Some(epoch)).await?;
+        positions.push((report.position.map(|position| position.lsn).unwrap_or_default(), *index));
+    }
+    positions.sort_unstable();
+    let (_, winner) = positions.pop().ok_or("no candidate")?;
+    let losers: Vec<usize> = positions.into_iter().map(|(_, index)| index).collect();
+    cluster.name(winner, proof, &losers).await?;
+    cluster
+        .await_report(winner, "the new primary", |report| {
+            report.state == MemberState::Primary && report.ready && report.epoch == epoch
+        })
+        .await?;
+    Ok((epoch, winner, losers))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_switchover_loses_no_acknowledged_row_and_needs_no_rewind_and_everything_survives_a_restart() -> Result<()> {
+    let Some(mut cluster) = bootstrapped("Quorum").await? else { return Ok(()) };
+    cluster.text(1, "create table t (i int primary key)").await?;
+    let client = cluster.connect(1).await?;
+    let writer = tokio::spawn(async move {
+        let mut acknowledged = 0;
+        while client.execute(&format!("insert into t values ({})", acknowledged + 1), &[]).await.is_ok() {
+            acknowledged += 1;
+        }
+        acknowledged
+    });
+    tokio::time::sleep(Duration::from_millis(300)).await; // some load
+    let begun = Instant::now();
+    let epoch = cluster.raise(Some((1, 2))).await?;
+    cluster.await_lease("the release", |_, holder, fence| holder.is_none() && fence.release.is_some()).await?;
+    eprintln!("raised -> released {:?}", begun.elapsed());
+    for index in [2, 3] {
+        cluster.await_report(index, "left", |report| report.left == Some(epoch)).await?;
+    }
+    eprintln!("raised -> left {:?}", begun.elapsed());
+    cluster.name(2, Proof::Released, &[3]).await?;
+    cluster.await_report(2, "the new primary", |report| report.state == MemberState::Primary && report.ready).await?;
+    eprintln!("raised -> open {:?}", begun.elapsed());
+    let acknowledged: i32 = writer.await?;
+    assert!(acknowledged > 0);
+    let kept: i32 = cluster.text(2, "select count(*) from t").await?.parse()?;
+    assert!(kept >= acknowledged, "{acknowledged} acknowledged, {kept} kept");
+    settled(&cluster, 2, &[1, 3], epoch, "Quorum").await?;
+    eprintln!("raised -> three members {:?}", begun.elapsed());
+    assert!(!cluster.log(1).contains("begins kind=Rewind"));
+
+    // Everything is stopped, the primary last, and started again.
+    for index in [1, 3, 2] {
+        assert!(cluster.stop(index).await?, "a clean leave ends with 0");
+        assert!(cluster.engine_pids(index)?.is_empty());
+    }
+    let fence = cluster.lease().await?.3;
+    assert_eq!(fence.release.map(|release| release.epoch), Some(epoch));
+    for index in 1..=3 {
+        cluster.start(index)?;
+    }
+    cluster.await_report(2, "the primary again", |report| report.state == MemberState::Primary && report.ready).await?;
+    settled(&cluster, 2, &[1, 3], epoch, "Quorum").await?;
+    cluster.await_text(3, "select count(*) from t", &kept.to_string()).await?;
+    for index in 1..=3 {
+        let log = cluster.log(index);
+        assert_eq!(log.matches("begins kind=InitDb").count(), usize::from(index == 1));
+        assert_eq!(log.matches("begins kind=Clone").count() > 0, index != 1);
+    }
+    assert!(cluster.lease().await?.3.release.is_none(), "an old release must not call a later loss lossless");
+
+    // A whole member is killed and comes back in the same epoch: it retakes what its predecessor held.
+    cluster.kill_member(2)?;
+    cluster.start(2)?;
+    cluster
+        .await_report(2, "the primary after its restart", |report| {
+            report.state == MemberState::Primary && report.ready && report.pod_uid.ends_with("-3")
+        })
+        .await?;
+    cluster.text(2, "insert into t values (-1)").await?;
+
+    // A whole member is killed and the epoch moves on before its successor starts.
+    cluster.kill_member(2)?;
+    let (epoch, winner, losers) = round(&cluster, &[1, 3], Proof::QuorumFence).await?;
+    cluster.text(winner, "insert into t values (-2)").await?;
+    cluster.start(2)?;
+    settled(&cluster, winner, &[2, losers[0]], epoch, "Quorum").await?;
+    cluster.await_text(2, "select count(*) from t where i < 0", "2").await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_agent_is_killed_by_its_deadline_and_its_divergent_rows_are_rewound() -> Result<()> {
+    let Some(cluster) = bootstrapped("Async").await? else { return Ok(()) };
+    cluster.text(1, "create table t (i int primary key)").await?;
+    cluster.text(1, "insert into t select generate_series(1, 100)").await?;
+    let client = cluster.connect(1).await?;
+    let agent = cluster.agent_pid(1).ok_or("no agent")?;
+    // The server goes on without its agent: what it acknowledges after the others have left is lost in async mode.
+    freeze(agent).await?;
+    let epoch = cluster.raise(None).await?;
+    for index in [2, 3] {
+        cluster.await_report(index, "left", |report| report.left == Some(epoch)).await?;
+    }
+    client.batch_execute("insert into t select generate_series(1001, 1200)").await?;
+    let begun = Instant::now();
+    cluster.name(2, Proof::Expired, &[3]).await?;
+    cluster.await_report(2, "the new primary", |report| report.state == MemberState::Primary && report.ready).await?;
+    assert!(begun.elapsed() > Duration::from_secs(3), "the Lease was taken before it had run out");
+    cluster.text(2, "insert into t values (101)").await?;
+    signal(agent, Signal::CONT);
+    settled(&cluster, 2, &[1, 3], epoch, "Async").await?;
+    assert!(client.simple_query("select 1").await.is_err(), "the old server lives");
+    cluster.await_text(1, "select count(*) from t", "101").await?;
+    let log = cluster.log(1);
+    assert!(log.contains("begins kind=Rewind") && !log.contains("begins kind=Clone"));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_corrupt_data_folder_is_reported_and_left_alone() -> Result<()> {
+    let Some(mut cluster) = bootstrapped("Quorum").await? else { return Ok(()) };
+    assert!(cluster.stop(3).await?);
+    let control = cluster.member(3).folder.join("volume/pgdata/global/pg_control");
+    let aside = control.with_extension("aside");
+    std::fs::rename(&control, &aside)?;
+    cluster.start(3)?;
+    let report = cluster.await_report(3, "the failure", |report| report.state == MemberState::Failed).await?;
+    let said = report.last_error.unwrap_or_default();
+    assert!(said.contains("no complete data folder") && !said.contains('\n'), "{said}");
+    assert_eq!(report.left, None);
+    assert!(cluster.stop(3).await?);
+    std::fs::rename(&aside, &control)?;
+    cluster.start(3)?;
+    settled(&cluster, 1, &[2, 3], Epoch(1), "Quorum").await?;
     Ok(())
 }

@@ -141,7 +141,7 @@ pub enum Action {
     /// Makes an epoch durable.
     PersistEpoch(Epoch),
     /// Writes the Lease.
-    Lease(LeaseWrite),
+    Lease(Box<LeaseWrite>),
     /// Starts a job.
     Engine(Job),
     /// Ends the agent.

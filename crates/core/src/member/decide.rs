@@ -85,8 +85,9 @@ fn protect(world: &World, out: &mut Outline) -> bool {
         out.stop(world, fast, unexpected, reason);
         return true;
     }
-    if world.held.is_some_and(|held| Some(held.epoch) != world.epoch()) || (world.held.is_some() && !world.is_target())
-    {
+    let lost = world.held.is_some_and(|held| Some(held.epoch) != world.epoch() || !world.is_target());
+    let up = !matches!(world.engine, Engine::Stopped { .. }) || world.job == Some(JobKind::Start);
+    if lost && up {
         // Holder of an older epoch, not yet writable: ends likewise before it releases.
         out.stop(world, false, false, "the Lease has moved on");
     }
@@ -134,7 +135,7 @@ fn release(world: &World, out: &mut Outline) -> bool {
                 end_lsn: position.lsn,
             });
         }
-        out.act(Action::Lease(LeaseWrite { purpose: Purpose::Release, fence }));
+        out.act(Action::Lease(Box::new(LeaseWrite { purpose: Purpose::Release, fence })));
     }
     true
 }

@@ -55,7 +55,7 @@ fn renew(world: &World, fence: &Fence, next: Fence, out: &mut Outline) {
     }
     let changed = next != *fence && !held.failed;
     if changed || world.now >= next_renewal(world, held) || unanswered_since_writable(world, held) {
-        out.act(Action::Lease(LeaseWrite { purpose: Purpose::Renew, fence: next }));
+        out.act(Action::Lease(Box::new(LeaseWrite { purpose: Purpose::Renew, fence: next })));
     }
 }
 

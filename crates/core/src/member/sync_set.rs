@@ -62,12 +62,16 @@ pub(super) fn keep(world: &World, next: &mut Fence, writable: &Writable, out: &m
         return;
     };
     let Some(recorded_now) = recorded_now else { return };
+    let caught_up: BTreeSet<MemberName> =
+        writable.standbys.iter().filter(|(_, seen)| seen.caught_up).map(|(name, _)| name.clone()).collect();
+    // Fewer names run than are recorded: either one is being added (recorded first, it streams) or one is being taken
+    // out (it is gone; what is proved to run is recorded afterwards, and unproved it is proved first).
     if let Names::Any { members: in_force, .. } = &writable.names
         && *in_force != set.members
         && in_force.is_subset(&set.members)
+        && set.members.difference(in_force).all(|name| !caught_up.contains(name))
         && !set.degraded
     {
-        // Strengthening: what is proved to run is recorded afterwards; unproved it is proved first.
         if writable.proved {
             set.members.clone_from(in_force);
         } else if idle(world) {
@@ -86,8 +90,6 @@ pub(super) fn keep(world: &World, next: &mut Fence, writable: &Writable, out: &m
         put_in_force(world, recorded_now, writable, out);
         return;
     }
-    let caught_up: BTreeSet<MemberName> =
-        writable.standbys.iter().filter(|(_, seen)| seen.caught_up).map(|(name, _)| name.clone()).collect();
     if weaken(set, &caught_up.intersection(&members).cloned().collect()) {
         return;
     }

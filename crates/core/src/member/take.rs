@@ -92,7 +92,7 @@ pub(super) fn take(world: &World) -> Result<Action, NotYet> {
         fence.release = None; // it will write beyond that end: an old release must not call a later loss lossless
     }
     record_set(world, &mut fence);
-    Ok(Action::Lease(LeaseWrite { purpose: Purpose::Take, fence }))
+    Ok(Action::Lease(Box::new(LeaseWrite { purpose: Purpose::Take, fence })))
 }
 
 /// F14: initdb needs the grant, a Lease that knows no data, and a grant by bootstrap.

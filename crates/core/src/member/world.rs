@@ -183,7 +183,8 @@ pub struct Writable {
     pub since: Monotonic,
     /// Its position; the chain holds the fork of its own promotion.
     pub position: Position,
-    /// Timeline in the control file: rewinding from it works only once it is the current one (F12).
+    /// Timeline in the control file: rewinding from it works only once it is the current one (F12). While a
+    /// checkpoint is under way this is the current one already.
     pub checkpoint_timeline: Timeline,
     /// Roles and passwords exist: false only straight after initdb.
     pub set_up: bool,

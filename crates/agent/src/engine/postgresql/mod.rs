@@ -87,6 +87,8 @@ pub(crate) struct Postgres {
     admitted: RefCell<BTreeSet<MemberName>>,
     /// The deadline of the Lease, as the agent's loop sets it.
     deadline: Rc<Cell<Option<Monotonic>>>,
+    /// A checkpoint has been asked for and is not done.
+    checkpointing: Rc<Cell<bool>>,
     major: Option<u32>,
 }
 
@@ -120,6 +122,7 @@ impl Postgres {
             end: RefCell::new(None),
             admitted: RefCell::default(),
             deadline,
+            checkpointing: Rc::default(),
             major,
         }
     }

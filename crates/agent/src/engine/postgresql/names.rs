@@ -5,6 +5,7 @@ use super::sql::rows;
 use super::stream::LOOK;
 use super::{EngineError, Postgres};
 use coregent_core::member::Names;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// Until a new connection shows a reloaded value: the postmaster is busy otherwise.
@@ -135,11 +136,18 @@ impl Postgres {
         Ok(())
     }
 
-    /// A checkpoint, after which the control file names the timeline (F12).
+    /// Begins a checkpoint, after which the control file names the timeline (F12). It takes as long as there are dirty
+    /// buffers, so nothing waits for it: `status` shows when it is done.
     pub(super) async fn checkpoint(&self) -> Result<(), EngineError> {
         let connection = self.connect("local").await?;
-        // No time limit: it takes as long as there are dirty buffers.
-        connection.client.simple_query("checkpoint").await.map_err(super::sql::sql_error("CHECKPOINT failed"))?;
+        let under_way = Rc::clone(&self.checkpointing);
+        under_way.set(true);
+        tokio::task::spawn_local(async move {
+            if let Err(error) = connection.client.simple_query("checkpoint").await {
+                tracing::warn!(%error, "CHECKPOINT failed and is asked for again");
+            }
+            under_way.set(false);
+        });
         Ok(())
     }
 }

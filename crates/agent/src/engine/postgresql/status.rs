@@ -124,6 +124,7 @@ impl Postgres {
             self.in_force.borrow_mut().set_up = made;
         }
         let position = self.position(snapshot.received, snapshot.timeline);
+        let timeline = position.timeline;
         let epoch = self.volume.borrow().state().epoch;
         let now = clock::now();
         let mut in_force = self.in_force.borrow_mut();
@@ -143,7 +144,7 @@ impl Postgres {
         let engine = Engine::Writable(Writable {
             since,
             position,
-            checkpoint_timeline: snapshot.checkpoint_timeline,
+            checkpoint_timeline: if self.checkpointing.get() { timeline } else { snapshot.checkpoint_timeline },
             set_up: in_force.set_up,
             open: in_force.open,
             names: in_force.names.clone(),

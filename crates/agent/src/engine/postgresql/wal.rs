@@ -111,11 +111,6 @@ impl Wal {
         Position { timeline, lsn, chain }
     }
 
-    /// Where `timeline` left its parent.
-    pub(super) fn fork_of(&self, timeline: Timeline) -> Option<Lsn> {
-        self.passed(timeline).get(&timeline).copied()
-    }
-
     /// Each timeline on the way to `timeline`, itself included, with its fork. A member that was copied later has only
     /// the newest history file, which names all ancestors.
     fn passed(&self, timeline: Timeline) -> BTreeMap<Timeline, Lsn> {
@@ -366,9 +361,11 @@ mod tests {
         assert_eq!(forks(1), []);
         assert_eq!(forks(2), [Some(Lsn(0x300_0000))]);
         assert_eq!(forks(3), [Some(Lsn(0x300_0000)), Some(Lsn(0x500_0000))]);
-        assert_eq!(wal.fork_of(Timeline(3)), Some(Lsn(0x500_0000)));
-        assert_eq!(wal.fork_of(Timeline(4)), None);
-        assert_eq!(wal.timeline_at(Lsn(0x600_0000)), Timeline(1));
+        // No page of a newer timeline is here: the forks on the way to the newest tell, and beyond the last of them
+        // the data has diverged on the parent.
+        for (lsn, timeline) in [(0x200_0000, 1), (0x400_0000, 2), (0x600_0000, 2)] {
+            assert_eq!(wal.timeline_at(Lsn(lsn)), Timeline(timeline), "{lsn:X}");
+        }
         Ok(())
     }
 }

@@ -137,7 +137,7 @@ fn job(world: &World) -> Option<Job> {
 
 fn write(world: &World) -> Option<LeaseWrite> {
     decide(world).actions.into_iter().find_map(|action| match action {
-        Action::Lease(write) => Some(write),
+        Action::Lease(write) => Some(*write),
         _ => None,
     })
 }

@@ -75,6 +75,17 @@ fn f1_a_holder_that_sees_a_newer_epoch_stops_first_and_releases_then() {
     assert_eq!(release.map(|release| (release.epoch, release.end_lsn)), Some((Epoch(1), Lsn(120))));
 }
 
+#[test]
+fn a_holder_whose_lease_was_taken_by_another_does_not_stop_its_own_rewind() {
+    let mut old = world(1, granted(true));
+    let sent = Monotonic(NOW.0 - 9_000);
+    old.held = Some(Held { epoch: Epoch(1), sent, tried: sent, failed: false });
+    old.engine = Engine::Stopped { position: Some(at(101, &[])) };
+    assert!(matches!(job(&old), Some(Job::Rewind { .. })));
+    old.job = Some(JobKind::Rewind);
+    assert_eq!(job(&old), None);
+}
+
 /// orders-2 has taken epoch 2 on timeline 2, forked at 100 if it is won.
 fn granted(won: bool) -> PrimaryLease {
     let fork = won.then_some(100);

@@ -84,6 +84,22 @@ fn f8_a_name_is_taken_out_of_the_record_only_after_its_absence_is_proved() {
 }
 
 #[test]
+fn f8_a_second_name_that_was_recorded_meanwhile_is_put_in_force_not_taken_out_again() {
+    for proved in [false, true] {
+        let world = primary(&Case {
+            recorded: &[2, 3],
+            complete: false,
+            names: any(&[2]),
+            proved,
+            streaming: &[2, 3],
+            sync: &[2],
+        });
+        assert_eq!(job(&world), Some(Job::SetNames(any(&[2, 3]))));
+        assert_eq!(recorded(&world), None);
+    }
+}
+
+#[test]
 fn f8_the_last_name_is_never_taken_out() {
     let world =
         primary(&Case { recorded: &[2], complete: true, names: any(&[2]), proved: true, streaming: &[], sync: &[] });
