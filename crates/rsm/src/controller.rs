@@ -4,27 +4,28 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use coregent_api::conditions::{self, State, set_condition};
+use coregent_api::conditions::{READY, State, set_condition};
 use coregent_api::{ReplicatedStateMachine, labels};
 use coregent_core::rsm::roles::parent_and_ordinal;
 use futures::StreamExt;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, PostParams};
 use kube::runtime::controller::{Action, Config, Controller};
+use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use tokio_util::sync::CancellationToken;
 
-use crate::names;
 use crate::ownership::controller_of;
 use crate::plan::ExecuteError;
 use crate::transformer::Interrupt;
 use crate::transformers::plan_builder;
 use crate::world::World;
+use crate::{names, news};
 
 /// RSMs reconciled at the same time. Each holds its observation in memory, hence a bound.
 const CONCURRENCY: u16 = 16;
@@ -53,8 +54,24 @@ pub enum Error {
     Execute(#[from] ExecuteError),
 }
 
-struct Context {
+/// What a pass works with.
+#[derive(Clone)]
+pub struct Reconciler {
     client: Client,
+    recorder: Recorder,
+}
+
+impl Reconciler {
+    /// A reconciler that reads and writes through `client`.
+    #[must_use]
+    pub fn new(client: Client) -> Reconciler {
+        let reporter = Reporter { controller: names::MANAGER.to_owned(), instance: None };
+        Reconciler { recorder: Recorder::new(client.clone(), reporter), client }
+    }
+}
+
+struct Context {
+    reconciler: Reconciler,
     /// Failures in a row by object; the error policy has no memory of its own.
     failures: Mutex<BTreeMap<String, u32>>,
 }
@@ -67,7 +84,7 @@ pub async fn run(client: Client, shutdown: CancellationToken) {
     let all = watcher::Config::default().timeout(WATCH_SECONDS);
     let controller = Controller::new(Api::<ReplicatedStateMachine>::all(client.clone()), all);
     let store = controller.store();
-    let context = Arc::new(Context { client: client.clone(), failures: Mutex::default() });
+    let context = Arc::new(Context { reconciler: Reconciler::new(client.clone()), failures: Mutex::default() });
     let reconciling = controller
         .owns(Api::<StatefulSet>::all(client.clone()), generated.clone())
         .owns(Api::<Service>::all(client.clone()), generated.clone())
@@ -110,7 +127,7 @@ pub(crate) fn candidates(pod: &Pod) -> Vec<String> {
 
 async fn reconcile(rsm: Arc<ReplicatedStateMachine>, context: Arc<Context>) -> Result<Action, Error> {
     let (namespace, name) = (rsm.namespace().unwrap_or_default(), rsm.name_any());
-    match pass(&context.client, &namespace, &name).await {
+    match pass(&context.reconciler, &namespace, &name).await {
         Err(Error::Execute(error)) if error.is_conflict() => Ok(Action::requeue(AFTER_CONFLICT)),
         Err(error) => Err(error),
         Ok(requeue) => {
@@ -122,48 +139,58 @@ async fn reconcile(rsm: Arc<ReplicatedStateMachine>, context: Arc<Context>) -> R
 
 /// One pass over one RSM: observe, plan, carry out. Gives the time after which to look again, where something is known to
 /// need it.
-pub async fn pass(client: &Client, namespace: &str, name: &str) -> Result<Option<Duration>, Error> {
+pub async fn pass(reconciler: &Reconciler, namespace: &str, name: &str) -> Result<Option<Duration>, Error> {
+    let Reconciler { client, recorder } = reconciler;
     let now = Time(Timestamp::now());
     let observed =
         World::observe(client, namespace, name, now).await.map_err(|error| Error::Observe(Box::new(error)))?;
     let Some(world) = observed else { return Ok(None) };
+    let before = conditions_of(&world.rsm);
     let plan = plan_builder(world.clone()).build().await.map_err(Error::Build)?;
     match plan.execute(client).await {
-        Ok(done) => Ok(done.requeue),
+        Ok(done) => {
+            let root = plan.dag().root().and_then(|step| step.object.clone().try_parse().ok());
+            let after = root.as_ref().map(conditions_of).unwrap_or_default();
+            if let Some(news) = news::between(&before, &after) {
+                news::publish(recorder, &world.rsm, news).await;
+            }
+            Ok(done.requeue)
+        }
         Err(error) => {
             if let ExecuteError::Foreign { .. } = &error {
-                report(client, &world, &error).await;
+                report(reconciler, &world, &error).await;
             }
             Err(error.into())
         }
     }
 }
 
+fn conditions_of(rsm: &ReplicatedStateMachine) -> Vec<Condition> {
+    rsm.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default()
+}
+
 /// Notes in the status that an object of somebody else is in the way. Whatever happens to that write, the error that is
 /// reported stays the first one.
-async fn report(client: &Client, world: &World, error: &ExecuteError) {
+async fn report(reconciler: &Reconciler, world: &World, error: &ExecuteError) {
     let mut rsm = world.rsm.clone();
-    let mut status = rsm.status.take().unwrap_or_default();
+    let before = conditions_of(&rsm);
     let generation = rsm.metadata.generation;
+    let conditions = &mut rsm.status.get_or_insert_default().conditions;
     let message = error.to_string();
-    let changed = set_condition(
-        &mut status.conditions,
-        conditions::READY,
-        State::False,
-        "ForeignObject",
-        &message,
-        generation,
-        &world.now,
-    );
-    if !changed {
+    if !set_condition(conditions, READY, State::False, "ForeignObject", &message, generation, &world.now) {
         return;
     }
-    rsm.status = Some(status);
     rsm.metadata.managed_fields = None;
-    let api: Api<ReplicatedStateMachine> = Api::namespaced(client.clone(), &rsm.namespace().unwrap_or_default());
+    let api: Api<ReplicatedStateMachine> =
+        Api::namespaced(reconciler.client.clone(), &rsm.namespace().unwrap_or_default());
     let params = PostParams { field_manager: Some(names::MANAGER.to_owned()), ..PostParams::default() };
-    if let Err(error) = api.replace_status(&rsm.name_any(), &params, &rsm).await {
-        tracing::debug!(%error, "the status could not be written");
+    match api.replace_status(&rsm.name_any(), &params, &rsm).await {
+        Ok(_) => {
+            if let Some(news) = news::between(&before, &conditions_of(&rsm)) {
+                news::publish(&reconciler.recorder, &world.rsm, news).await;
+            }
+        }
+        Err(error) => tracing::debug!(%error, "the status could not be written"),
     }
 }
 

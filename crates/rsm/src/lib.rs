@@ -11,6 +11,7 @@ pub mod failpoint;
 pub mod graph;
 pub mod merge;
 pub mod names;
+pub mod news;
 pub mod order;
 pub mod ownership;
 pub mod plan;

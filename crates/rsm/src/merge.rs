@@ -2,8 +2,8 @@
 //!
 //! Works on plain JSON, so that a field of a newer API server than this build knows is kept.
 
+use kube::ResourceExt;
 use kube::api::DynamicObject;
-use kube::{Resource, ResourceExt};
 use serde_json::{Map, Value};
 
 use crate::names::RENDERED;
@@ -25,7 +25,6 @@ pub fn merge(kind: &str, live: &DynamicObject, desired: &DynamicObject) -> Optio
     let mut merged = live.clone();
     merged.labels_mut().extend(desired.labels().clone());
     merged.annotations_mut().extend(desired.annotations().clone());
-    merged.meta_mut().owner_references.clone_from(&live.metadata.owner_references);
     match kind {
         "StatefulSet" => replace_fields(&mut merged.data, &desired.data, &STATEFUL_SET_FIELDS, false),
         "Service" => merge_service(&mut merged.data, &desired.data),

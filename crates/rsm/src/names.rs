@@ -40,13 +40,23 @@ pub fn pod(rsm: &str, layout: MemberLayout, number: i32) -> String {
     }
 }
 
-/// Labels on everything that is generated; used to list it back.
+/// Labels by which everything that is generated is listed back.
 #[must_use]
 pub fn generated(rsm: &ReplicatedStateMachine) -> BTreeMap<String, String> {
     BTreeMap::from([
         (labels::MANAGED_BY.to_owned(), labels::MANAGED_BY_RSM.to_owned()),
         (labels::INSTANCE.to_owned(), rsm.name_any()),
     ])
+}
+
+/// All labels of a generated object: also the cluster that the RSM belongs to, so that a whole cluster can be listed.
+#[must_use]
+pub fn generated_labels(rsm: &ReplicatedStateMachine) -> BTreeMap<String, String> {
+    let mut all = generated(rsm);
+    if let Some(cluster) = rsm.labels().get(labels::CLUSTER) {
+        all.insert(labels::CLUSTER.to_owned(), cluster.clone());
+    }
+    all
 }
 
 /// `a=1,b=2`, as list requests and the scale subresource want it.

@@ -56,7 +56,7 @@ fn meta(rsm: &ReplicatedStateMachine, name: String) -> ObjectMeta {
     ObjectMeta {
         name: Some(name),
         namespace: rsm.metadata.namespace.clone(),
-        labels: Some(names::generated(rsm)),
+        labels: Some(names::generated_labels(rsm)),
         owner_references: controller_reference(rsm).map(|owner| vec![owner]),
         ..ObjectMeta::default()
     }

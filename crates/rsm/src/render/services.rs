@@ -99,16 +99,15 @@ fn main(rsm: &ReplicatedStateMachine, wanted: &Service) -> Service {
     }
 }
 
-/// As its author wrote it, with our labels, our owner and the annotations of its scope.
+/// As its author wrote it, with our labels, our owner and the annotations of its scope. Of its metadata only what an
+/// author can mean is taken: a manifest copied from a cluster carries a uid and a resourceVersion too.
 fn alternative(rsm: &ReplicatedStateMachine, service: Service) -> Service {
-    let name = service.name_any();
-    let generated = meta(rsm, name);
-    let mut metadata = service.metadata;
-    metadata.namespace = generated.namespace;
-    metadata.labels.get_or_insert_default().extend(generated.labels.unwrap_or_default());
-    metadata.owner_references = generated.owner_references;
-    if let Some(annotations) = scoped(rsm, AnnotationScope::AlternativeService) {
-        metadata.annotations.get_or_insert_default().extend(annotations);
-    }
+    let mut metadata = meta(rsm, service.name_any());
+    let mut all = service.metadata.labels.unwrap_or_default();
+    all.extend(metadata.labels.take().unwrap_or_default());
+    metadata.labels = Some(all);
+    let mut annotations = service.metadata.annotations.unwrap_or_default();
+    annotations.extend(scoped(rsm, AnnotationScope::AlternativeService).unwrap_or_default());
+    metadata.annotations = (!annotations.is_empty()).then_some(annotations);
     Service { metadata, spec: service.spec, ..Service::default() }
 }

@@ -1,0 +1,73 @@
+//! The generated objects, as text.
+
+use coregent_api::ReplicatedStateMachine;
+use coregent_rsm::render::{Desired, render};
+use serde_json::{Value, json};
+
+use crate::plane::manifest;
+
+fn rsm(spec: Value) -> ReplicatedStateMachine {
+    let mut object = manifest("bar", spec);
+    object["apiVersion"] = json!("coregent.io/v1alpha1");
+    object["kind"] = json!("ReplicatedStateMachine");
+    object["metadata"] = json!({
+        "name": "bar", "namespace": "foo", "uid": "uid-0123456789", "generation": 4,
+        "labels": {"app.kubernetes.io/component": "mysql-cmp"},
+        "annotations": {
+            "plain": "1", "prometheus.io/scrape.headless.rsm": "true", "a.svc.rsm": "2", "b.alternative.rsm": "3",
+            "c.cm.rsm": "4", "d.unknown.rsm": "5", "kubectl.kubernetes.io/last-applied-configuration": "{}",
+        },
+    });
+    object["status"] = json!({"replicas": 3, "initReplicas": 3, "membersStatus": [
+        {"podName": "bar-1", "role": {"name": "leader", "accessMode": "ReadWrite", "isLeader": true, "canVote": true}},
+        {"podName": "bar-0", "role": {"name": "follower", "accessMode": "Readonly", "isLeader": false, "canVote": true}},
+        {"podName": "bar-2", "role": {"name": "learner", "accessMode": "Readonly", "isLeader": false, "canVote": false}},
+        {"podName": "Unknown", "role": {"name": "follower", "accessMode": "Readonly", "isLeader": false, "canVote": true}},
+    ]});
+    serde_json::from_value(object).unwrap()
+}
+
+fn text(desired: &Desired) -> Value {
+    json!({"configMaps": desired.config_maps, "services": desired.services, "statefulSets": desired.stateful_sets})
+}
+
+#[test]
+fn one_stateful_set() {
+    let spec = json!({
+        "alternativeServices": [{"metadata": {"name": "bar-ro", "annotations": {"own": "1", "b": "mine"}},
+            "spec": {"ports": [{"port": 5432}], "selector": {"coregent.io/role": "follower"}}}],
+        "service": {"metadata": {"labels": {"theirs": "x"}}, "spec": {"type": "LoadBalancer", "ports": [{"port": 5432}]}},
+        "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}}}}],
+        "memberUpdateStrategy": "Serial",
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}},
+        "podManagementPolicy": "Parallel",
+    });
+    insta::assert_yaml_snapshot!(text(&render(&rsm(spec), &[]).unwrap()));
+}
+
+#[test]
+fn one_stateful_set_a_member() {
+    let spec = json!({"memberLayout": "Instances", "instances": [1, 3], "updateStrategy": {"type": "OnDelete"}});
+    insta::assert_yaml_snapshot!(text(&render(&rsm(spec), &[1, 3]).unwrap()));
+}
+
+#[test]
+fn ports_of_the_headless_service_never_collide() {
+    let port = |name: Option<&str>, number: u16, protocol: &str| json!({"name": name, "containerPort": number, "protocol": protocol});
+    let container = |name: &str, ports: Vec<Value>| json!({"name": name, "image": "i", "ports": ports});
+    let template = json!({"metadata": {"labels": {"app": "bar"}}, "spec": {"containers": [
+        container("a", vec![port(Some("db"), 1, "TCP"), port(None, 2, "UDP")]),
+        container("b", vec![port(Some("db"), 3, "TCP"), port(None, 1, "TCP")]),
+    ]}});
+    let desired = render(&rsm(json!({"template": template})), &[]).unwrap();
+    let ports = desired.services[0].spec.clone().unwrap().ports.unwrap();
+    let names: Vec<&str> = ports.iter().map(|port| port.name.as_deref().unwrap()).collect();
+    assert_eq!(names, ["db", "udp-2", "tcp-3"]);
+}
+
+#[test]
+fn the_same_set_is_rendered_to_the_same_bytes() {
+    let render = || text(&render(&rsm(json!({})), &[]).unwrap()).to_string();
+    assert_eq!(render(), render());
+}
