@@ -148,6 +148,12 @@ impl Plan {
         &self.dag
     }
 
+    /// When to look again, if a transformer wished it.
+    #[must_use]
+    pub fn requeue(&self) -> Option<Duration> {
+        self.requeue.as_ref().map(|(after, _)| *after)
+    }
+
     /// One line per step that writes, in order: the dry run.
     pub fn lines(&self) -> Result<Vec<String>, Invalid> {
         Ok(self.dag.ordered()?.into_iter().filter(|step| step.action != Action::Noop).map(Step::to_string).collect())
@@ -155,7 +161,7 @@ impl Plan {
 
     /// Carries the plan out: dependencies first, the root last, ending at the first error.
     pub async fn execute(&self, client: &Client) -> Result<Done, ExecuteError> {
-        let mut done = Done { written: Vec::new(), requeue: self.requeue.as_ref().map(|(after, _)| *after) };
+        let mut done = Done { written: Vec::new(), requeue: self.requeue() };
         for step in self.dag.ordered()? {
             if step.action == Action::Noop {
                 continue;

@@ -144,3 +144,104 @@ fn readiness(rsm: &ReplicatedStateMachine, status: &ReplicatedStateMachineStatus
         (State::False, "Settling", "waits for the newest spec to be observed".to_owned())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use coregent_api::ReplicatedStateMachineSpec;
+    use coregent_api::rsm::{AccessMode, ReplicaRole, RoleProbe};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::jiff::Timestamp;
+    use serde_json::json;
+
+    fn world(spec: ReplicatedStateMachineSpec, pods: Vec<Pod>) -> World {
+        let role = |name: &str, access_mode, can_vote, is_leader| ReplicaRole {
+            name: name.into(),
+            access_mode,
+            can_vote,
+            is_leader,
+        };
+        let roles = vec![
+            role("Leader", AccessMode::ReadWrite, true, true),
+            role("follower", AccessMode::Readonly, true, false),
+            role("logger", AccessMode::None, true, false),
+            role("learner", AccessMode::Readonly, false, false),
+        ];
+        let mut rsm = ReplicatedStateMachine::new("bar", ReplicatedStateMachineSpec { roles, ..spec });
+        rsm.metadata.generation = Some(1);
+        rsm.metadata.uid = Some("u".into());
+        World::of(rsm, Vec::new(), pods, Time(Timestamp::UNIX_EPOCH))
+    }
+
+    fn pod(name: &str, role: &str) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "labels": {labels::ROLE: role}},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        }))
+        .unwrap()
+    }
+
+    fn names(status: &ReplicatedStateMachineStatus) -> Vec<&str> {
+        status.members_status.iter().map(|member| member.pod_name.as_str()).collect()
+    }
+
+    /// The member sort of rsm.md 10.1, with a role whose name is not lower-case (rsm.md 4.5).
+    #[test]
+    fn members_are_listed_leader_first_then_by_priority_and_falling_number() {
+        let pods = [
+            ("bar-0", "follower"),
+            ("bar-1", "learner"),
+            ("bar-2", "learner"),
+            ("bar-3", "LEADER"),
+            ("bar-4", "logger"),
+        ];
+        let world = world(Default::default(), pods.iter().map(|(name, role)| pod(name, role)).collect());
+        assert_eq!(names(&observed(&world, &Default::default())), ["bar-3", "bar-0", "bar-4", "bar-2", "bar-1"]);
+    }
+
+    #[test]
+    fn pods_of_other_sets_are_not_members() {
+        let others = ["bar-x-0", "foo-0", "bar", "bar-0-0"].map(|name| pod(name, "follower"));
+        let world = world(Default::default(), others.into());
+        assert_eq!(names(&observed(&world, &Default::default())), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn a_set_scaled_out_during_its_first_start_still_counts_as_started() {
+        let spec =
+            ReplicatedStateMachineSpec { replicas: 2, role_probe: Some(RoleProbe::default()), ..Default::default() };
+        let mut at = world(spec, vec![pod("bar-0", "leader")]);
+        let first = observed(&at, &Default::default());
+        assert_eq!((first.init_replicas, first.ready_init_replicas), (2, Some(1)));
+        at.pods = vec![pod("bar-0", "leader"), pod("bar-1", "follower"), pod("bar-2", "follower")];
+        at.rsm.spec.replicas = 3;
+        let second = observed(&at, &first);
+        assert_eq!((second.init_replicas, second.ready_init_replicas), (2, Some(2)));
+        at.pods.clear();
+        assert_eq!(observed(&at, &second).ready_init_replicas, Some(2), "frozen");
+    }
+
+    #[test]
+    fn without_a_probe_there_is_no_first_start_to_wait_for() {
+        let status = observed(&world(Default::default(), vec![pod("bar-0", "leader")]), &Default::default());
+        assert_eq!((status.init_replicas, status.ready_init_replicas, names(&status)), (0, None, vec!["bar-0"]));
+    }
+
+    #[test]
+    fn counts_that_speak_of_an_older_spec_do_not_make_a_set_ready() {
+        let mut at = world(ReplicatedStateMachineSpec { replicas: 1, ..Default::default() }, vec![]);
+        let set = |observed: i64| -> StatefulSet {
+            serde_json::from_value(json!({
+                "metadata": {"name": "bar", "generation": 2, "labels": {labels::CONTROLLER_GENERATION: "1"}},
+                "status": {"observedGeneration": observed, "replicas": 1, "readyReplicas": 1, "updatedReplicas": 1},
+            }))
+            .unwrap()
+        };
+        let before = ReplicatedStateMachineStatus { observed_generation: Some(1), ..Default::default() };
+        let ready = |at: &World| conditions::is_true(&observed(at, &before).conditions, conditions::READY);
+        at.stateful_sets = vec![set(1)];
+        assert!(!ready(&at));
+        at.stateful_sets = vec![set(2)];
+        assert!(ready(&at));
+    }
+}

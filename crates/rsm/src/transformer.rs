@@ -90,3 +90,92 @@ fn weightier(a: Interrupt, b: Interrupt) -> Interrupt {
         (_, later) => later,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dag::{Action, Step};
+    use crate::plan::{Plan, PlanBuilder};
+    use futures::executor::block_on;
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    /// Adds a ConfigMap and then says something.
+    struct Adds(&'static str, fn() -> Result<(), Interrupt>);
+
+    impl Transformer<()> for Adds {
+        fn transform<'a>(&'a self, _: &'a (), dag: &'a mut Dag) -> BoxFuture<'a, Result<(), Interrupt>> {
+            Box::pin(async {
+                dag.add(step(self.0));
+                (self.1)()
+            })
+        }
+    }
+
+    fn step(name: &str) -> Step {
+        let mut object = ConfigMap::default();
+        object.metadata.name = Some(name.to_owned());
+        Step::new(&object, Action::Create).unwrap()
+    }
+
+    fn fine() -> Result<(), Interrupt> {
+        Ok(())
+    }
+
+    fn stop() -> Result<(), Interrupt> {
+        Err(Interrupt::PrematureStop)
+    }
+
+    fn soon() -> Result<(), Interrupt> {
+        Err(Interrupt::RequeueAfter { after: Duration::from_secs(1), reason: "soon".into() })
+    }
+
+    fn later() -> Result<(), Interrupt> {
+        Err(Interrupt::RequeueAfter { after: Duration::from_secs(9), reason: "later".into() })
+    }
+
+    fn fails() -> Result<(), Interrupt> {
+        Err(Interrupt::failed("broken"))
+    }
+
+    fn builder() -> PlanBuilder<()> {
+        PlanBuilder::new((), "test").init(step("root"))
+    }
+
+    fn lines(plan: &Plan) -> Vec<String> {
+        plan.lines().unwrap().into_iter().map(|line| line.replace("Create ConfigMap ", "")).collect()
+    }
+
+    #[test]
+    fn a_premature_stop_ends_the_row_and_keeps_the_plan() {
+        let plan = builder().add_transformer(Adds("a", stop)).add_transformer(Adds("b", fine)).build();
+        assert_eq!(lines(&block_on(plan).unwrap()), ["a", "root"]);
+    }
+
+    #[test]
+    fn a_wish_to_look_again_goes_on_and_the_shortest_counts() {
+        let row = builder().add_transformer(Adds("a", later)).add_transformer(Adds("b", soon));
+        let plan = block_on(row.add_transformer(Adds("c", fine)).build()).unwrap();
+        assert_eq!(lines(&plan), ["a", "b", "c", "root"]);
+        assert_eq!(plan.requeue(), Some(Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn a_failure_gives_no_plan() {
+        let row = builder().add_transformer(Adds("a", fails)).add_transformer(Adds("b", fine));
+        assert_eq!(block_on(row.build()).unwrap_err().to_string(), "broken");
+    }
+
+    fn side_by_side(said: Vec<fn() -> Result<(), Interrupt>>) -> Result<Plan, Interrupt> {
+        let names = ["p", "q", "r"];
+        let all = names.iter().zip(said).map(|(name, say)| Box::new(Adds(name, say)) as Box<dyn Transformer<()>>);
+        block_on(builder().add_parallel_transformer(all.collect()).add_transformer(Adds("after", fine)).build())
+    }
+
+    #[test]
+    fn transformers_side_by_side_all_add_and_what_they_say_keeps_its_meaning() {
+        assert_eq!(lines(&side_by_side(vec![fine, fine, fine]).unwrap()), ["after", "p", "q", "r", "root"]);
+        assert_eq!(lines(&side_by_side(vec![soon, stop, fine]).unwrap()), ["p", "q", "r", "root"]);
+        assert_eq!(side_by_side(vec![later, soon, fine]).unwrap().requeue(), Some(Duration::from_secs(1)));
+        assert!(matches!(side_by_side(vec![stop, fails, soon]), Err(Interrupt::Failed(_))));
+    }
+}
