@@ -10,9 +10,9 @@ use coregent_core::rsm::roles::parent_and_ordinal;
 use futures::StreamExt;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, PostParams};
+use kube::api::{Api, ApiResource, DynamicObject, PostParams};
 use kube::runtime::controller::{Action, Config, Controller};
 use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::reflector::{ObjectRef, Store};
@@ -85,11 +85,20 @@ pub async fn run(client: Client, shutdown: CancellationToken) {
     let controller = Controller::new(Api::<ReplicatedStateMachine>::all(client.clone()), all);
     let store = controller.store();
     let context = Arc::new(Context { reconciler: Reconciler::new(client.clone()), failures: Mutex::default() });
+    // Of generated objects only the owner matters, so they are watched untyped: one kind of watcher to compile, not four,
+    // and no object of an unexpected shape can end a watch.
+    let watched = |resource: &ApiResource| Api::<DynamicObject>::all_with(client.clone(), resource);
+    let (sets, services, config_maps, pods) = (
+        ApiResource::erase::<StatefulSet>(&()),
+        ApiResource::erase::<Service>(&()),
+        ApiResource::erase::<ConfigMap>(&()),
+        ApiResource::erase::<Pod>(&()),
+    );
     let reconciling = controller
-        .owns(Api::<StatefulSet>::all(client.clone()), generated.clone())
-        .owns(Api::<Service>::all(client.clone()), generated.clone())
-        .owns(Api::<ConfigMap>::all(client.clone()), generated.clone())
-        .watches(Api::<Pod>::all(client.clone()), generated, move |pod| sets_of(&pod, &store))
+        .owns_with(watched(&sets), sets, generated.clone())
+        .owns_with(watched(&services), services, generated.clone())
+        .owns_with(watched(&config_maps), config_maps, generated.clone())
+        .watches_with(watched(&pods), pods, generated, move |pod| sets_of(&pod.metadata, &store))
         .with_config(Config::default().concurrency(CONCURRENCY))
         .graceful_shutdown_on(shutdown.clone().cancelled_owned())
         .run(reconcile, on_error, context)
@@ -106,8 +115,8 @@ pub async fn run(client: Client, shutdown: CancellationToken) {
 }
 
 /// The sets that a pod may belong to: its StatefulSet is that of the set, or that of one member of it.
-fn sets_of(pod: &Pod, known: &Store<ReplicatedStateMachine>) -> Vec<ObjectRef<ReplicatedStateMachine>> {
-    let namespace = pod.namespace().unwrap_or_default();
+fn sets_of(pod: &ObjectMeta, known: &Store<ReplicatedStateMachine>) -> Vec<ObjectRef<ReplicatedStateMachine>> {
+    let namespace = pod.namespace.clone().unwrap_or_default();
     candidates(pod)
         .into_iter()
         .map(|name| ObjectRef::new(&name).within(&namespace))
@@ -116,8 +125,8 @@ fn sets_of(pod: &Pod, known: &Store<ReplicatedStateMachine>) -> Vec<ObjectRef<Re
 }
 
 /// Names of the sets that a pod may belong to.
-pub(crate) fn candidates(pod: &Pod) -> Vec<String> {
-    let Some(owner) = controller_of(&pod.metadata).filter(|owner| owner.kind == "StatefulSet") else {
+pub(crate) fn candidates(pod: &ObjectMeta) -> Vec<String> {
+    let Some(owner) = controller_of(pod).filter(|owner| owner.kind == "StatefulSet") else {
         return Vec::new();
     };
     let (parent, number) = parent_and_ordinal(&owner.name);

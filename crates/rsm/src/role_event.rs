@@ -11,7 +11,7 @@ use coregent_core::rsm::report::{self, Claim, PodSeen, Verdict};
 use coregent_core::rsm::roles::member_number;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Event, Pod};
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
@@ -79,7 +79,7 @@ impl PodRoleEventHandler {
     /// The set that a pod belongs to, if its roles are probed.
     async fn set_of(&self, namespace: &str, pod: &Pod) -> Result<Option<ReplicatedStateMachine>, kube::Error> {
         let sets: Api<ReplicatedStateMachine> = Api::namespaced(self.client.clone(), namespace);
-        for name in candidates(pod) {
+        for name in candidates(&pod.metadata) {
             let Some(set) = sets.get_opt(&name).await? else { continue };
             let instances = set.spec.member_layout == MemberLayout::Instances;
             if member_number(&name, &pod.name_any(), instances) >= 0 {
@@ -149,12 +149,14 @@ fn is_handled(event: &Event) -> bool {
 pub(crate) async fn run(client: Client, shutdown: CancellationToken) {
     let handler = Arc::new(PodRoleEventHandler::new(client.clone()));
     let config = watcher::Config::default().fields("involvedObject.kind=Pod").timeout(200);
-    let events = watcher(Api::<Event>::all(client), config).default_backoff().applied_objects();
+    let events: Api<DynamicObject> = Api::all_with(client, &ApiResource::erase::<Event>(&()));
+    let events = watcher(events, config).default_backoff().applied_objects();
     let handling = events.for_each_concurrent(8, |event| {
         let handler = handler.clone();
         async move {
-            let result = match event {
-                Ok(event) => handler.handle(&event).await.map_err(|error| error.to_string()),
+            let result = match event.map(|event| event.try_parse::<Event>()) {
+                Ok(Ok(event)) => handler.handle(&event).await.map_err(|error| error.to_string()),
+                Ok(Err(error)) => Err(error.to_string()),
                 Err(error) => Err(error.to_string()),
             };
             if let Err(error) = result {
