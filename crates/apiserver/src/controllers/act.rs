@@ -215,7 +215,8 @@ impl Actor {
             .await
             .map_err(|source| Error::Refused { write: write.to_string(), source })?;
         match found {
-            Some(object) if object.metadata.uid.as_deref() == Some(&target.uid) => {
+            // Where no uid is known, any object of the name is the one.
+            Some(object) if target.uid.is_empty() || object.metadata.uid.as_deref() == Some(&target.uid) => {
                 Err(Error::StillThere(target.to_string()))
             }
             _ => Ok(()),

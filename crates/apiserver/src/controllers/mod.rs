@@ -22,12 +22,19 @@ pub mod write;
 
 mod act;
 mod endpoints;
+mod event;
+mod garbage;
+mod job;
+mod namespace;
+mod node;
 mod queue;
 mod registry;
 mod runner;
 mod scheduler;
 mod selector;
+mod service_account;
 mod stateful_set;
+mod stray_pod;
 mod watch;
 
 #[cfg(test)]

@@ -15,6 +15,8 @@ pub struct Queue<K> {
     waiting: BTreeSet<K>,
     in_flight: BTreeSet<K>,
     later: BTreeMap<K, Duration>,
+    /// The same by time: there may be thousands (one for each event that grows old).
+    due: BTreeSet<(Duration, K)>,
     failures: BTreeMap<K, u32>,
 }
 
@@ -25,6 +27,7 @@ impl<K> Default for Queue<K> {
             waiting: BTreeSet::new(),
             in_flight: BTreeSet::new(),
             later: BTreeMap::new(),
+            due: BTreeSet::new(),
             failures: BTreeMap::new(),
         }
     }
@@ -40,22 +43,25 @@ impl<K: Ord + Clone> Queue<K> {
 
     /// Asks for a look at `due` at the latest. A later wish replaces an earlier one only when it is sooner.
     pub fn add_at(&mut self, key: K, due: Duration) {
-        let entry = self.later.entry(key).or_insert(due);
-        *entry = (*entry).min(due);
+        if self.later.get(&key).is_some_and(|planned| *planned <= due) {
+            return;
+        }
+        self.forget(&key);
+        self.due.insert((due, key.clone()));
+        self.later.insert(key, due);
     }
 
     /// The next key to look at. It is in flight until [`Queue::finished`] or [`Queue::failed`].
     pub fn next(&mut self, now: Duration) -> Option<K> {
-        let due: Vec<K> = self.later.iter().filter(|(_, due)| **due <= now).map(|(key, _)| key.clone()).collect();
-        for key in due {
-            self.later.remove(&key);
+        while let Some((_, key)) = self.due.first().filter(|(due, _)| *due <= now).cloned() {
+            self.forget(&key);
             self.add(key);
         }
         let key = self.ready.pop_front()?;
         self.waiting.remove(&key);
         self.in_flight.insert(key.clone());
         // This look replaces whatever look was planned: it decides anew when to look again.
-        self.later.remove(&key);
+        self.forget(&key);
         Some(key)
     }
 
@@ -76,7 +82,13 @@ impl<K: Ord + Clone> Queue<K> {
 
     /// When the next planned look is due.
     pub fn next_due(&self) -> Option<Duration> {
-        self.later.values().min().copied()
+        self.due.first().map(|(due, _)| *due)
+    }
+
+    fn forget(&mut self, key: &K) {
+        if let Some(due) = self.later.remove(key) {
+            self.due.remove(&(due, key.clone()));
+        }
     }
 
     fn release(&mut self, key: &K) {

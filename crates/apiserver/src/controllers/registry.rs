@@ -3,7 +3,9 @@
 use super::Options;
 use super::world::{Change, Now, ObjectKey, World};
 use super::write::Decision;
-use super::{endpoints, scheduler, stateful_set, volumes};
+use super::{
+    endpoints, event, garbage, job, namespace, node, scheduler, service_account, stateful_set, stray_pod, volumes,
+};
 
 /// A built-in controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,12 +22,39 @@ pub enum Controller {
     Volume,
     /// Services to addresses.
     Endpoints,
+    /// Jobs into pods.
+    Job,
+    /// The default account of each namespace.
+    ServiceAccount,
+    /// Silent nodes.
+    Node,
+    /// The end of pods whose node is gone.
+    StrayPod,
+    /// The end of events.
+    Event,
+    /// The end of what an owner leaves behind.
+    Garbage,
+    /// The end of namespaces.
+    Namespace,
 }
 
 impl Controller {
     /// Every controller.
-    pub const ALL: [Self; 6] =
-        [Self::StatefulSet, Self::Scheduler, Self::StorageClass, Self::Claim, Self::Volume, Self::Endpoints];
+    pub const ALL: [Self; 13] = [
+        Self::StatefulSet,
+        Self::Scheduler,
+        Self::StorageClass,
+        Self::Claim,
+        Self::Volume,
+        Self::Endpoints,
+        Self::Job,
+        Self::ServiceAccount,
+        Self::Node,
+        Self::StrayPod,
+        Self::Event,
+        Self::Garbage,
+        Self::Namespace,
+    ];
 
     /// The name, which is also the field manager of its writes.
     pub fn name(self) -> &'static str {
@@ -36,12 +65,19 @@ impl Controller {
             Self::Claim => "persistentvolume-binder",
             Self::Volume => "persistentvolume-controller",
             Self::Endpoints => "endpointslice-controller",
+            Self::Job => "job-controller",
+            Self::ServiceAccount => "serviceaccount-controller",
+            Self::Node => "node-controller",
+            Self::StrayPod => "pod-garbage-collector",
+            Self::Event => "event-controller",
+            Self::Garbage => "generic-garbage-collector",
+            Self::Namespace => "namespace-controller",
         }
     }
 
     /// Whether it must know every kind that is served before it may decide.
     pub fn needs_all_kinds(self) -> bool {
-        false
+        matches!(self, Self::Garbage | Self::Namespace)
     }
 
     /// The keys to look at once at the start, whatever there is.
@@ -61,6 +97,13 @@ impl Controller {
             Self::Claim => volumes::claim::touched(world, change),
             Self::Volume => volumes::volume::touched(change),
             Self::Endpoints => endpoints::touched(world, change),
+            Self::Job => job::touched(change),
+            Self::ServiceAccount => service_account::touched(change),
+            Self::Node => node::touched(change),
+            Self::StrayPod => stray_pod::touched(world, change),
+            Self::Event => event::touched(change),
+            Self::Garbage => garbage::touched(world, change),
+            Self::Namespace => namespace::touched(world, change),
         }
     }
 
@@ -73,6 +116,13 @@ impl Controller {
             Self::Claim => volumes::claim::decide(world, options, key),
             Self::Volume => volumes::volume::decide(world, key),
             Self::Endpoints => endpoints::decide(world, key),
+            Self::Job => job::decide(world, key, now),
+            Self::ServiceAccount => service_account::decide(world, key),
+            Self::Node => node::decide(world, options, key, now),
+            Self::StrayPod => stray_pod::decide(world, key),
+            Self::Event => event::decide(world, options, key, now),
+            Self::Garbage => garbage::decide(world, &key.name),
+            Self::Namespace => namespace::decide(world, key),
         }
     }
 }

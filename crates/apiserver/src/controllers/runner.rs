@@ -215,6 +215,7 @@ impl Runner {
         self.discovered = true;
         let namespaced = kinds.iter().filter(|kind| kind.namespaced).map(|kind| kind.resource.clone()).collect();
         self.namespaced = Arc::new(namespaced);
+        self.world.serve(kinds.iter().map(|kind| (kind.resource.clone(), kind.namespaced)));
         let served: BTreeSet<_> = kinds.iter().map(|kind| name_of(&kind.resource)).collect();
         let gone: Vec<_> =
             self.watches.keys().filter(|kind| !served.contains(kind) && !self.typed.contains(kind)).cloned().collect();

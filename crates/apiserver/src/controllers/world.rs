@@ -221,6 +221,8 @@ pub struct World {
     dependents: BTreeMap<String, BTreeSet<String>>,
     /// The highest resourceVersion that the watch of a kind has brought.
     watched: BTreeMap<(String, String), u64>,
+    /// Every kind that is served, and whether its objects lie in namespaces.
+    kinds: BTreeMap<(String, String), (Arc<ApiResource>, bool)>,
     lease_seen: BTreeMap<ObjectKey, Duration>,
     node_seen: BTreeMap<String, Duration>,
 }
@@ -310,6 +312,17 @@ impl World {
         metas.iter().filter_map(|meta| self.forget(&meta.resource, &meta.key)).collect()
     }
 
+    /// Takes note of all kinds that are served, and whether each is namespaced.
+    pub fn serve(&mut self, kinds: impl IntoIterator<Item = (ApiResource, bool)>) {
+        self.kinds =
+            kinds.into_iter().map(|(kind, namespaced)| (kind_of(&kind), (Arc::new(kind), namespaced))).collect();
+    }
+
+    /// The kind of this group and name, if it is served, and whether it is namespaced.
+    pub fn kind(&self, group: &str, kind: &str) -> Option<(&Arc<ApiResource>, bool)> {
+        self.kinds.get(&(group.to_owned(), kind.to_owned())).map(|(resource, namespaced)| (resource, *namespaced))
+    }
+
     /// The metadata of the object with this uid.
     pub fn by_uid(&self, uid: &str) -> Option<&Meta> {
         let (group, kind, key) = self.by_uid.get(uid)?;
@@ -328,11 +341,6 @@ impl World {
                 .take_while(move |(key, _)| key.namespace == namespace)
                 .map(|(_, meta)| meta)
         })
-    }
-
-    /// The metadata of one object.
-    pub fn meta(&self, group: &str, kind: &str, key: &ObjectKey) -> Option<&Meta> {
-        self.metas.get(&(group.to_owned(), kind.to_owned()))?.get(key)
     }
 
     /// When a Lease was last seen to change, on our own clock.

@@ -27,6 +27,17 @@ impl Target {
         Self::from_meta(ApiResource::erase::<T>(&()), object.meta())
     }
 
+    /// The target for an object of which only the metadata is known.
+    pub fn known(meta: &super::world::Meta) -> Self {
+        Self {
+            resource: (*meta.resource).clone(),
+            namespace: meta.key.namespace.clone(),
+            name: meta.key.name.clone(),
+            uid: meta.uid.clone(),
+            resource_version: meta.resource_version.clone(),
+        }
+    }
+
     /// The target for an object of any kind from its metadata.
     pub fn from_meta(resource: ApiResource, meta: &ObjectMeta) -> Self {
         Self {
@@ -194,6 +205,11 @@ impl Decision {
     pub fn in_order(writes: Vec<Write>) -> Self {
         let groups = if writes.is_empty() { Vec::new() } else { vec![writes] };
         Self { groups, look_again: None }
+    }
+
+    /// These writes, none of which waits for another.
+    pub fn side_by_side(writes: impl IntoIterator<Item = Write>) -> Self {
+        Self { groups: writes.into_iter().map(|write| vec![write]).collect(), look_again: None }
     }
 
     /// Also look again after `after`, or earlier if that was already wanted.
