@@ -22,6 +22,8 @@ use crate::node::Node;
 
 /// Holds a PersistentVolume back until its folder is gone.
 pub const FOLDER_FINALIZER: &str = "coregent.io/volume-folder";
+/// Taken off by the volume controller when no claim needs the volume any more: only then may the folder go.
+const PROTECTION: &str = "kubernetes.io/pv-protection";
 /// Says that the folder has been made, so that one that is missing later is a loss and not a beginning.
 const CREATED: &str = "coregent.io/volume-folder-created";
 
@@ -110,7 +112,9 @@ pub(crate) async fn run(node: Arc<Node>, shutdown: CancellationToken) {
     loop {
         for volume in node.volumes.all() {
             let held = volume.finalizers().iter().any(|f| f == FOLDER_FINALIZER);
-            if held && volume.metadata.deletion_timestamp.is_some() {
+            // While a claim protects it, its deletion is only a wish (coregent_apiserver::controllers, "volumes").
+            let protected = volume.finalizers().iter().any(|f| f == PROTECTION);
+            if held && !protected && volume.metadata.deletion_timestamp.is_some() {
                 reclaim(&node, &volume).await;
             }
         }

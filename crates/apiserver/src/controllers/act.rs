@@ -111,10 +111,15 @@ impl Actor {
             }
             Write::Bind { target, node } => {
                 self.bind(target, node).await.map_err(refused)?;
-                None
+                // The answer to a binding does not hold the pod; without it the next look would bind it again.
+                let pod = self.api_of(target).get_opt(&target.name).await.map_err(refused)?;
+                pod.map(|pod| (&target.resource, pod))
             }
             Write::Event { target, warning, reason, note } => {
-                self.event(target, *warning, reason, note).await;
+                // Nobody waits for an event: the next step of a failover may be behind it.
+                let (actor, target, warning) = (self.clone(), target.clone(), *warning);
+                let (reason, note) = (*reason, note.clone());
+                tokio::spawn(async move { actor.event(&target, warning, reason, &note).await });
                 None
             }
             Write::ConfirmGone { target } => {

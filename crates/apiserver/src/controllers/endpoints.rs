@@ -204,3 +204,102 @@ fn build(service: &Service, name: &str, ports: &[EndpointPort], endpoints: &[End
         ports: Some(ports.to_vec()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::controllers::fixture::Fixture;
+    use crate::controllers::registry::Controller::Endpoints;
+
+    fn fixture(spec: Value) -> Fixture {
+        let mut service = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": { "name": "db" },
+            "spec": { "selector": { "role": "primary" }, "ports": [{ "name": "sql", "port": 5432, "targetPort": "pg" }] },
+        });
+        json_patch::merge(&mut service["spec"], &spec);
+        let mut fixture = Fixture::new();
+        fixture.put(service);
+        for (name, port) in [("a", 5432), ("b", 5432), ("c", 6432)] {
+            let container = json!({ "name": "main", "ports": [{ "name": "pg", "containerPort": port }] });
+            fixture.put(json!({
+                "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "labels": { "role": "replica" } },
+                "spec": { "containers": [container], "hostname": name, "subdomain": "db" },
+            }));
+            fixture.ready(name);
+        }
+        fixture
+    }
+
+    fn endpoints(fixture: &mut Fixture) -> Vec<String> {
+        fixture.settle(Endpoints, "db");
+        let slices = fixture.world.tables.slices.all();
+        let mut found: Vec<String> = slices
+            .flat_map(|slice| {
+                let port = slice.ports.iter().flatten().filter_map(|port| port.port).next();
+                slice.endpoints.clone().unwrap_or_default().into_iter().map(move |endpoint| {
+                    let conditions = endpoint.conditions.unwrap();
+                    format!(
+                        "{}:{} ready={} serving={} terminating={}",
+                        endpoint.hostname.unwrap(),
+                        port.unwrap(),
+                        conditions.ready.unwrap(),
+                        conditions.serving.unwrap(),
+                        conditions.terminating.unwrap()
+                    )
+                })
+            })
+            .collect();
+        found.sort();
+        found
+    }
+
+    fn label(fixture: &mut Fixture, pod: &str, role: &str) {
+        fixture.change("Pod", pod, json!({ "metadata": { "labels": { "role": role } } }));
+    }
+
+    #[test]
+    fn a_service_without_pods_has_an_empty_slice() {
+        let mut fixture = fixture(json!({}));
+        assert!(endpoints(&mut fixture).is_empty());
+        assert_eq!(fixture.world.tables.slices.all().count(), 1);
+    }
+
+    #[test]
+    fn the_slice_follows_the_label() {
+        let mut fixture = fixture(json!({}));
+        label(&mut fixture, "a", "primary");
+        assert_eq!(endpoints(&mut fixture), ["a:5432 ready=true serving=true terminating=false"]);
+        label(&mut fixture, "a", "replica");
+        label(&mut fixture, "b", "primary");
+        assert_eq!(endpoints(&mut fixture), ["b:5432 ready=true serving=true terminating=false"]);
+    }
+
+    #[test]
+    fn a_named_port_that_pods_number_differently_makes_a_slice_of_each() {
+        let mut fixture = fixture(json!({ "selector": { "role": "replica" } }));
+        assert_eq!(endpoints(&mut fixture).len(), 3);
+        assert_eq!(fixture.world.tables.slices.all().count(), 2);
+        label(&mut fixture, "c", "none");
+        assert_eq!(endpoints(&mut fixture).len(), 2);
+        assert_eq!(fixture.world.tables.slices.all().count(), 1);
+    }
+
+    #[test]
+    fn readiness_and_termination_show_in_the_conditions() {
+        for (publish, change, expected) in [
+            (false, json!({ "status": { "conditions": [] } }), "ready=false serving=false terminating=false"),
+            (true, json!({ "status": { "conditions": [] } }), "ready=true serving=false terminating=false"),
+            (
+                false,
+                json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } }),
+                "ready=false serving=true terminating=true",
+            ),
+        ] {
+            let mut fixture = fixture(json!({ "publishNotReadyAddresses": publish }));
+            label(&mut fixture, "a", "primary");
+            fixture.change("Pod", "a", change);
+            assert_eq!(endpoints(&mut fixture), [format!("a:5432 {expected}")]);
+        }
+    }
+}

@@ -97,7 +97,13 @@ impl Fixture {
     /// The decision for a key, taken twice: the same world gives the same decision.
     pub fn decide(&self, controller: Controller, name: &str) -> Decision {
         let namespace = match controller {
-            Controller::Volume | Controller::Scheduler | Controller::StorageClass => "",
+            Controller::Volume
+            | Controller::Scheduler
+            | Controller::StorageClass
+            | Controller::Garbage
+            | Controller::Node
+            | Controller::Namespace
+            | Controller::ServiceAccount => "",
             _ => "default",
         };
         let key = ObjectKey::new(namespace, name);
@@ -164,6 +170,12 @@ impl Fixture {
         if object["metadata"]["deletionTimestamp"].is_string() && !held {
             self.remove(kind, name);
         }
+    }
+
+    /// Makes ConfigMaps a kind that is served.
+    pub fn serve_config_maps(&mut self) {
+        let kind = ApiResource::erase::<k8s_openapi::api::core::v1::ConfigMap>(&());
+        self.world.serve([(kind, true)]);
     }
 
     /// A node that is ready.

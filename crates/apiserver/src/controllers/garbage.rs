@@ -144,3 +144,88 @@ fn target(world: &World, owner: &OwnerReference, namespace: &str) -> Option<Targ
         resource_version: String::new(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::controllers::fixture::Fixture;
+    use crate::controllers::registry::Controller::Garbage;
+
+    fn map(name: &str, owners: Value, finalizers: Value) -> Value {
+        let deleting = finalizers.is_array().then_some("2026-01-01T00:00:00Z");
+        json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": {
+            "name": name, "ownerReferences": owners, "finalizers": finalizers, "deletionTimestamp": deleting,
+        }})
+    }
+
+    fn owner(name: &str, blocks: bool) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": format!("uid-{name}"),
+            "blockOwnerDeletion": blocks,
+        })
+    }
+
+    fn lines(objects: &[Value], name: &str) -> Vec<String> {
+        let mut fixture = Fixture::new();
+        fixture.serve_config_maps();
+        objects.iter().for_each(|object| drop(fixture.put(object.clone())));
+        fixture.decide(Garbage, &format!("uid-{name}")).lines()
+    }
+
+    #[test]
+    fn a_dependent_goes_when_the_server_says_that_all_its_owners_are_gone() {
+        let orphaned = map("child", json!([owner("a", true), owner("b", true)]), Value::Null);
+        assert_eq!(
+            lines(&[orphaned], "child"),
+            [
+                "confirm that ConfigMap default/a uid-a is gone",
+                "confirm that ConfigMap default/b uid-b is gone",
+                "delete ConfigMap default/child",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_dependent_with_a_living_owner_stays_and_forgets_the_dead_one() {
+        let objects = [
+            map("a", Value::Null, Value::Null),
+            map("child", json!([owner("a", true), owner("b", true)]), Value::Null),
+        ];
+        let lines = lines(&objects, "child");
+        assert_eq!(lines[0], "confirm that ConfigMap default/b uid-b is gone");
+        assert!(lines[1].contains("uid-a") && !lines[1].contains("uid-b"), "{lines:?}");
+    }
+
+    #[test]
+    fn an_owner_of_a_kind_that_is_not_served_is_not_taken_for_gone() {
+        let reference = json!([{ "apiVersion": "x.io/v1", "kind": "Thing", "name": "t", "uid": "t" }]);
+        assert!(lines(&[map("child", reference, Value::Null)], "child").is_empty());
+    }
+
+    #[test]
+    fn an_owner_deleted_in_the_foreground_waits_for_those_that_block_it() {
+        let parent = map("a", Value::Null, json!(["foregroundDeletion"]));
+        let blocking = map("child", json!([owner("a", true)]), Value::Null);
+        let other = map("other", json!([owner("a", false)]), Value::Null);
+        assert_eq!(
+            lines(&[parent.clone(), blocking, other.clone()], "a"),
+            ["delete ConfigMap default/child", "delete ConfigMap default/other",]
+        );
+        assert_eq!(
+            lines(&[parent, other], "a"),
+            ["delete ConfigMap default/other", "patch ConfigMap default/a {\"metadata\":{\"finalizers\":[]}}",]
+        );
+    }
+
+    #[test]
+    fn an_owner_deleted_with_orphan_first_lets_its_dependents_go() {
+        let parent = map("a", Value::Null, json!(["orphan"]));
+        let child = map("child", json!([owner("a", true)]), Value::Null);
+        assert_eq!(
+            lines(&[parent.clone(), child], "a"),
+            ["patch ConfigMap default/child {\"metadata\":{\"ownerReferences\":[]}}",]
+        );
+        assert_eq!(lines(&[parent], "a"), ["patch ConfigMap default/a {\"metadata\":{\"finalizers\":[]}}"]);
+    }
+}

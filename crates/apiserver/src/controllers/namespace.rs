@@ -35,3 +35,36 @@ pub fn decide(world: &World, key: &ObjectKey) -> Decision {
         grace: None,
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::controllers::fixture::Fixture;
+    use crate::controllers::registry::Controller::Namespace;
+
+    #[test]
+    fn a_namespace_goes_after_all_that_it_holds() {
+        let mut fixture = Fixture::new();
+        fixture.put(json!({
+            "apiVersion": "v1", "kind": "Namespace",
+            "metadata": { "name": "default", "deletionTimestamp": "2026-01-01T00:00:00Z" },
+            "spec": { "finalizers": ["kubernetes"] },
+        }));
+        fixture.put(json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "a" } }));
+        fixture.put(json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": "b" } }));
+        assert_eq!(fixture.lines(Namespace, "default"), ["delete Pod default/a", "delete Service default/b"]);
+        fixture.step(Namespace, "default");
+        assert!(fixture.decide(Namespace, "default").is_quiet(), "the pod takes its time");
+        fixture.remove("Pod", "a");
+        assert_eq!(fixture.lines(Namespace, "default"), ["finalize Namespace default"]);
+    }
+
+    #[test]
+    fn a_namespace_that_stays_is_left_alone() {
+        let mut fixture = Fixture::new();
+        fixture.put(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "default" } }));
+        fixture.put(json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "a" } }));
+        assert!(fixture.decide(Namespace, "default").is_quiet());
+    }
+}

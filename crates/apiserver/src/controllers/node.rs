@@ -76,3 +76,43 @@ fn not_ready(pod: &Arc<Pod>, now: Now) -> Option<Write> {
     }
     Some(Write::patch_status(&**pod, json!({ "conditions": conditions })))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use crate::controllers::fixture::Fixture;
+    use crate::controllers::registry::Controller;
+
+    fn lease(renewed: &str) -> serde_json::Value {
+        json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": { "name": "node-a", "namespace": "kube-node-lease" },
+            "spec": { "renewTime": renewed },
+        })
+    }
+
+    #[test]
+    fn a_node_is_unknown_after_silence_on_our_own_clock_and_its_pods_are_not_ready() {
+        let mut fixture = Fixture::new();
+        fixture.node("node-a");
+        fixture.put(json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "a" },
+            "spec": { "nodeName": "node-a", "containers": [] },
+        }));
+        fixture.ready("a");
+        fixture.now.mono = Duration::from_secs(39);
+        // Whatever time the node believes it is.
+        fixture.put(lease("1999-01-01T00:00:00.000000Z"));
+        assert_eq!(fixture.decide(Controller::Node, "node-a").look_again, Some(Duration::from_secs(40)));
+        fixture.now.mono = Duration::from_secs(79);
+        fixture.settle(Controller::Node, "node-a");
+        let node = fixture.get("Node", "node-a").unwrap();
+        assert_eq!(node["status"]["conditions"][0]["status"], "Unknown");
+        let pod = fixture.get("Pod", "a").unwrap();
+        assert_eq!(pod["status"]["conditions"][0]["status"], "False");
+        assert!(pod["metadata"]["deletionTimestamp"].is_null());
+    }
+}

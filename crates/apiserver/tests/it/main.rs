@@ -4,6 +4,7 @@
 
 mod access;
 mod cluster;
+mod controllers_ends;
 mod controllers_workloads;
 mod crud;
 mod durability;
