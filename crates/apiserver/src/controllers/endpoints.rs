@@ -70,12 +70,20 @@ pub fn decide(world: &World, key: &ObjectKey) -> Decision {
         let ports = ports(service, Some(pod));
         wanted.entry(slice_name(service, &ports)).or_insert_with(|| (ports, Vec::new())).1.push(endpoint);
     }
+    let slices = world.tables.slices.within(&key.namespace);
+    let known: Vec<&Arc<EndpointSlice>> = slices.filter(|slice| is_ours(service, slice)).collect();
     if wanted.is_empty() {
-        let ports = ports(service, None);
-        wanted.insert(slice_name(service, &ports), (ports, Vec::new()));
+        // A slice is emptied rather than replaced: between two primaries there is a moment without any.
+        let kept = known.first().and_then(|slice| Some((slice.metadata.name.clone()?, slice.ports.clone())));
+        let (name, ports) = match kept {
+            Some((name, ports)) => (name, ports.unwrap_or_default()),
+            None => {
+                let ports = ports(service, None);
+                (slice_name(service, &ports), ports)
+            }
+        };
+        wanted.insert(name, (ports, Vec::new()));
     }
-    let known: Vec<&Arc<EndpointSlice>> =
-        world.tables.slices.within(&key.namespace).filter(|slice| is_ours(service, slice)).collect();
     let mut writes = Vec::new();
     for (name, (ports, endpoints)) in &wanted {
         let wanted = build(service, name, ports, endpoints);

@@ -169,7 +169,9 @@ mod tests {
     fn lines(objects: &[Value], name: &str) -> Vec<String> {
         let mut fixture = Fixture::new();
         fixture.serve_config_maps();
-        objects.iter().for_each(|object| drop(fixture.put(object.clone())));
+        for object in objects {
+            fixture.put(object.clone());
+        }
         fixture.decide(Garbage, &format!("uid-{name}")).lines()
     }
 

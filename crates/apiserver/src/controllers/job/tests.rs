@@ -48,7 +48,7 @@ fn conditions(fixture: &Fixture) -> Vec<String> {
 }
 
 fn wait(fixture: &mut Fixture, seconds: u64) {
-    fixture.now.wall = fixture.now.wall + Duration::from_secs(seconds);
+    fixture.now.wall += Duration::from_secs(seconds);
     fixture.settle(Job, "work");
 }
 
@@ -124,7 +124,7 @@ fn a_finished_job_goes_when_its_time_is_over() {
     let mut fixture = fixture(json!({ "ttlSecondsAfterFinished": 30 }));
     end(&mut fixture, "Succeeded");
     assert_eq!(fixture.decide(Job, "work").look_again, Some(Duration::from_secs(30)));
-    fixture.now.wall = fixture.now.wall + Duration::from_secs(30);
+    fixture.now.wall += Duration::from_secs(30);
     assert_eq!(fixture.lines(Job, "work"), ["delete Job default/work in the foreground"]);
 }
 

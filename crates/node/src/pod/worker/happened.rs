@@ -1,5 +1,6 @@
 //! What containers do by themselves: they end, and their probes get answers.
 
+use kube::ResourceExt as _;
 use std::{sync::Arc, time::Duration};
 
 use coregent_process::ExitStatus;
