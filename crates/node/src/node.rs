@@ -174,6 +174,14 @@ impl Objects for NamespaceObjects<'_> {
     }
 }
 
+/// What the API said, without the structure around it.
+pub(crate) fn words(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}
+
 fn capacity() -> Capacity {
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     let memory = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {

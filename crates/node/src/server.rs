@@ -58,6 +58,38 @@ pub(crate) async fn run(node: Arc<Node>, listener: TcpListener, shutdown: Cancel
     }
 }
 
+/// A refusal as the `Status` that kubectl shows to people.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    code: StatusCode,
+    reason: &'static str,
+    message: String,
+}
+
+impl Refusal {
+    fn bad_request(message: impl Into<String>) -> Self {
+        Self { code: StatusCode::BAD_REQUEST, reason: "BadRequest", message: message.into() }
+    }
+
+    fn not_found(message: impl Into<String>) -> Self {
+        Self { code: StatusCode::NOT_FOUND, reason: "NotFound", message: message.into() }
+    }
+
+    fn internal(message: impl Into<String>) -> Self {
+        Self { code: StatusCode::INTERNAL_SERVER_ERROR, reason: "InternalError", message: message.into() }
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let status = serde_json::json!({
+            "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure",
+            "message": self.message, "reason": self.reason, "code": self.code.as_u16(),
+        });
+        (self.code, [("content-type", "application/json")], status.to_string()).into_response()
+    }
+}
+
 /// Nobody but the API server, which holds the node's token, may see into a pod.
 async fn authenticate(State(node): State<Arc<Node>>, request: Request, next: Next) -> Response {
     let given = request.headers().get(AUTHORIZATION).and_then(|v| v.to_str().ok()?.strip_prefix("Bearer "));

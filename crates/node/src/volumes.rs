@@ -68,7 +68,9 @@ async fn mark_created(node: &Node, volume: &PersistentVolume) -> Result<(), Stri
     let api: Api<PersistentVolume> = Api::all(node.client.clone());
     let patch = json!({"metadata": {"uid": volume.uid(), "annotations": {CREATED: "true"}}});
     let marked = api.patch(&volume.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await;
-    marked.map(drop).map_err(|e| format!("PersistentVolume {:?} not marked: {e}", volume.name_any()))
+    marked
+        .map(drop)
+        .map_err(|e| format!("PersistentVolume {:?} not marked: {}", volume.name_any(), crate::node::words(&e)))
 }
 
 fn path(volume: &PersistentVolume) -> Option<PathBuf> {

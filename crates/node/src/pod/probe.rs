@@ -58,6 +58,9 @@ impl Timing {
     }
 }
 
+/// The first pause between the questions to a container that has just begun; it doubles up to the probe's period.
+const EAGER: Duration = Duration::from_millis(100);
+
 /// Counts answers in a row.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counter {
@@ -110,18 +113,31 @@ pub(crate) async fn ask(
     let timing = Timing::of(&probe);
     let action = Action::of_probe(&probe);
     let mut counter = Counter::default();
+    // A container that has just begun is asked more often until its first good answer, so that nobody waits out a
+    // whole period for something that was ready long before. Only answers on schedule count as failures.
+    let mut eager = (question != Question::Liveness).then_some(EAGER);
     tokio::time::sleep(timing.initial_delay).await;
     let mut ticks = tokio::time::interval(timing.period);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    ticks.tick().await;
     loop {
-        ticks.tick().await;
         let result = hooks::run(&action, &container, &running, ip, timing.timeout).await;
+        if let (Err(_), Some(pause)) = (&result, eager.filter(|pause| *pause < timing.period)) {
+            tokio::time::sleep(pause).await;
+            eager = Some(pause * 2);
+            ticks.reset();
+            continue;
+        }
+        if result.is_ok() {
+            eager = None;
+        }
         let verdict = counter.take(result.is_ok(), timing);
         let done = question == Question::Startup && verdict == Some(true);
         let answer = Answer { question, verdict, failure: result.err() };
         if answers.send(Message::Probe { index, id: running.id.clone(), answer }).is_err() || done {
             return;
         }
+        ticks.tick().await;
     }
 }
 

@@ -14,6 +14,9 @@ use super::state::spec;
 /// The lifetime that Kubernetes asks for by default: an hour and a little.
 pub(crate) const DEFAULT_LIFETIME: i64 = 3607;
 
+/// The pod waits for the answer with everything that it does.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// A token and when to ask for the next.
 #[derive(Clone, Debug)]
 pub(crate) struct Token {
@@ -45,7 +48,9 @@ pub(crate) async fn request(
         ..TokenRequest::default()
     };
     let asked_at = Instant::now();
-    let answer = accounts.create_token_request(account(pod), &PostParams::default(), &request).await?;
+    let params = PostParams::default();
+    let answer = tokio::time::timeout(PATIENCE, accounts.create_token_request(account(pod), &params, &request));
+    let answer = answer.await.map_err(|_| kube::Error::Service("no answer within 5 s".into()))??;
     let given = answer.status.unwrap_or_default();
     let seconds = given.expiration_timestamp.map_or(lifetime, |t| t.0.duration_since(jiff::Timestamp::now()).as_secs());
     // Renewed by our own clock from the moment of asking; a clock set back must not keep a dead token.

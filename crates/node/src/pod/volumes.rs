@@ -7,6 +7,7 @@ use std::{
     os::unix::fs::{MetadataExt, PermissionsExt, chown},
     path::{Component, Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use k8s_openapi::{
@@ -35,6 +36,9 @@ const ACCOUNT_VOLUME: &str = "kube-api-access";
 /// The ConfigMap name by which a projected volume asks for the API server's certificate authority.
 const CA_CONFIG_MAP: &str = "kube-root-ca.crt";
 
+/// How soon a token is asked for again if it was refused.
+const ASK_AGAIN: Duration = Duration::from_secs(10);
+
 /// Why a volume is not there (yet).
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum VolumeError {
@@ -44,8 +48,8 @@ pub(crate) enum VolumeError {
     Waiting { volume: String, reason: String },
     #[error("volume {volume:?}: {path}: {source}")]
     Io { volume: String, path: PathBuf, source: io::Error },
-    #[error("volume {volume:?}: no token for ServiceAccount {account:?}: {source}")]
-    Token { volume: String, account: String, source: Box<kube::Error> },
+    #[error("volume {volume:?}: no token for ServiceAccount {account:?}: {reason}")]
+    Token { volume: String, account: String, reason: String },
 }
 
 /// The volumes of one pod.
@@ -171,13 +175,17 @@ impl Volumes {
             return Ok(have.value.clone());
         }
         let lifetime = wanted.expiration_seconds.unwrap_or(3600);
-        let token = token::request(&node.client, pod, wanted.audience.as_deref(), lifetime).await.map_err(|e| {
-            VolumeError::Token {
-                volume: volume.to_owned(),
-                account: token::account(pod).to_owned(),
-                source: Box::new(e),
+        let asked = token::request(&node.client, pod, wanted.audience.as_deref(), lifetime).await;
+        let token = match (asked, self.tokens.get(&key)) {
+            (Ok(token), _) => token,
+            // A fifth of its life is left: time enough to ask again.
+            (Err(_), Some(old)) => Token { renew_at: now + ASK_AGAIN, ..old.clone() },
+            (Err(error), None) => {
+                let account = token::account(pod).to_owned();
+                let reason = crate::node::words(&error);
+                return Err(VolumeError::Token { volume: volume.to_owned(), account, reason });
             }
-        })?;
+        };
         Ok(self.tokens.entry(key).insert_entry(token).get().value.clone())
     }
 

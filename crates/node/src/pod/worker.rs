@@ -1,10 +1,14 @@
 //! The worker of one pod: owns its state, carries out what `plan` says, and tells the API.
 
+mod happened;
+mod launch;
+mod stop;
+
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use coregent_process::ExitStatus;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, Preconditions},
@@ -16,13 +20,12 @@ use tokio::{
 };
 
 use super::{
-    container::{self, Place, Running, StartError},
-    hooks::{self, Action},
+    container::Running,
     plan::plan,
-    probe::{self, Answer, Question},
+    probe::Answer,
     publish::{Identity, Publisher},
     sandbox::Sandbox,
-    state::{Kind, PodState, Run, StopReason, Terminated, containers, spec},
+    state::{PodState, Run, StopReason, spec},
     status::{status, with_foreign_conditions},
     volumes::Volumes,
 };
@@ -124,6 +127,7 @@ impl Worker {
         let mut config_maps = self.node.config_maps.changes();
         let mut claims = self.node.claims.changes();
         let mut volumes = self.node.volumes.changes();
+        let mut accounts = self.node.accounts.changes();
         while !self.over() {
             let wake = self.step().await;
             if self.over() {
@@ -139,6 +143,7 @@ impl Worker {
                 _ = config_maps.changed() => self.objects_changed(),
                 _ = claims.changed(), if !self.state.prepared => self.objects_changed(),
                 _ = volumes.changed(), if !self.state.prepared => self.objects_changed(),
+                _ = accounts.changed(), if !self.state.prepared => self.objects_changed(),
                 () = tokio::time::sleep_until(wake.unwrap_or(far)) => {}
             }
             while let Ok(message) = self.inbox.try_recv() {
@@ -235,101 +240,6 @@ impl Worker {
         self.volumes.prepare(&self.node, &pod, sandbox, self.state.ip).await.map_err(|e| e.to_string())
     }
 
-    async fn start_container(&mut self, index: usize) {
-        let pod = Arc::clone(&self.state.pod);
-        let Some((_, spec)) = containers(&pod).nth(index) else { return };
-        let Some(sandbox) = &self.sandbox else { return };
-        let again = matches!(self.state.containers[index].run, Run::Terminated(_));
-        let restart = self.state.containers[index].restarts + i32::from(again);
-        let place = Place { node: &self.node, pod: &pod, ip: self.state.ip, sandbox, volumes: &self.volumes };
-        match container::start(&place, spec, restart).await {
-            Ok(running) => self.started(index, spec, running, restart),
-            Err(error) => self.not_started(index, &error),
-        }
-    }
-
-    fn started(&mut self, index: usize, spec: &Container, running: Running, restart: i32) {
-        let running = Arc::new(running);
-        let has_startup = spec.startup_probe.is_some();
-        let container = &mut self.state.containers[index];
-        if let Run::Terminated(ended) = &container.run {
-            container.last = Some(ended.clone());
-        }
-        container.restarts = restart;
-        container.run = Run::Running { since: Timestamp::now() };
-        container.id = Some(running.id.clone());
-        container.started = !has_startup;
-        container.ready = !has_startup && spec.readiness_probe.is_none();
-        container.retry_at = None;
-        let name = container.name.clone();
-        let image = container.image.clone();
-        self.normal(&name, "Pulled", format!("Container image {image:?} already present on machine"));
-        self.normal(&name, "Created", format!("Created container {name}"));
-        self.normal(&name, "Started", format!("Started container {name}"));
-        self.node.add_running(self.key(&name), Arc::clone(&running));
-
-        let (exits, process, id) = (self.own.clone(), running.process.clone(), running.id.clone());
-        tokio::spawn(async move {
-            let status = process.wait().await;
-            let _ = exits.send(Message::Exited { index, id, status });
-        });
-        let mut live = Live { running, tasks: Vec::new(), stopping: false, kill_at: None };
-        self.run_post_start(index, spec, &mut live);
-        if has_startup {
-            self.ask(index, Question::Startup, spec, &mut live);
-        } else {
-            self.ask(index, Question::Liveness, spec, &mut live);
-            self.ask(index, Question::Readiness, spec, &mut live);
-        }
-        self.live.insert(index, live);
-    }
-
-    fn not_started(&mut self, index: usize, error: &StartError) {
-        let message = error.to_string();
-        let container = &mut self.state.containers[index];
-        let name = container.name.clone();
-        let wait = match error {
-            // Looked for again at the next change of an object; the time is for changes that we cannot see.
-            StartError::Config(_) | StartError::Volume(_) | StartError::Image(_) => LOOK_AGAIN,
-            _ => container.backoff.after_failed_start(),
-        };
-        container.retry_at = Some(Instant::now() + wait);
-        if let Run::Terminated(ended) = &container.run {
-            container.last = Some(ended.clone());
-            container.restarts += 1;
-        }
-        let seen = matches!(&container.run, Run::Waiting { message: Some(m), .. } if *m == message);
-        let reason = match error {
-            StartError::Image(_) if seen => "ImagePullBackOff",
-            _ => error.reason(),
-        };
-        container.run = Run::Waiting { reason: reason.into(), message: Some(message.clone()) };
-        if !seen {
-            self.warn(Some(&name), "Failed", format!("{}: {message}", error.reason()));
-        }
-    }
-
-    fn run_post_start(&self, index: usize, spec: &Container, live: &mut Live) {
-        let Some(hook) = spec.lifecycle.as_ref().and_then(|l| l.post_start.as_ref()) else { return };
-        let (action, container, running) = (Action::of_hook(hook), spec.clone(), Arc::clone(&live.running));
-        let (own, ip) = (self.own.clone(), self.state.ip.unwrap_or(self.node.host_ip));
-        let task = tokio::spawn(async move {
-            let longest = Duration::from_secs(3600);
-            if let Err(reason) = hooks::run(&action, &container, &running, ip, longest).await {
-                let _ = own.send(Message::HookFailed { index, id: running.id.clone(), reason });
-            }
-        });
-        live.tasks.push(task.abort_handle());
-    }
-
-    fn ask(&self, index: usize, question: Question, spec: &Container, live: &mut Live) {
-        let Some(probe) = probe::of(spec, question) else { return };
-        let (running, ip) = (Arc::clone(&live.running), self.state.ip.unwrap_or(self.node.host_ip));
-        let task =
-            tokio::spawn(probe::ask(index, question, probe.clone(), spec.clone(), running, ip, self.own.clone()));
-        live.tasks.push(task.abort_handle());
-    }
-
     fn take(&mut self, message: Message) {
         match message {
             Message::Changed(pod) => self.changed(pod),
@@ -369,179 +279,6 @@ impl Worker {
             if matches!(container.run, Run::Waiting { .. }) {
                 container.retry_at = None;
             }
-        }
-    }
-
-    fn exited(&mut self, index: usize, id: &str, status: ExitStatus) {
-        if !self.is_current(index, id) {
-            return;
-        }
-        self.live.remove(&index);
-        let container = &mut self.state.containers[index];
-        let since = match container.run {
-            Run::Running { since } => Some(since),
-            _ => None,
-        };
-        let now = Timestamp::now();
-        let ran =
-            since.map_or(Duration::ZERO, |since| Duration::try_from(now.duration_since(since)).unwrap_or_default());
-        let well = status.success();
-        let delay =
-            if well && container.kind == Kind::Init { Duration::ZERO } else { container.backoff.after_exit(ran) };
-        container.retry_at = (!delay.is_zero()).then(|| Instant::now() + delay);
-        container.started = false;
-        container.ready = false;
-        let name = container.name.clone();
-        container.run = Run::Terminated(Terminated {
-            exit_code: status.code(),
-            signal: status.signal(),
-            reason: if well { "Completed".into() } else { "Error".into() },
-            message: None,
-            started_at: since,
-            finished_at: now,
-            id: Some(id.to_owned()),
-        });
-        let message = self.last_words(index, well);
-        if let Run::Terminated(ended) = &mut self.state.containers[index].run {
-            ended.message = message;
-        }
-        self.node.remove_running(&self.key(&name), id);
-        if !delay.is_zero() && super::plan::restarts(&self.state, &self.state.containers[index]) {
-            let note =
-                format!("Back-off restarting failed container {name}: {status}, next try in {} s", delay.as_secs());
-            self.warn(Some(&name), "BackOff", note);
-        }
-        tracing::debug!(pod = self.state.pod.name_any(), container = name, %status, "container ended");
-    }
-
-    /// The end of the log as the termination message, for a container that asks for it.
-    fn last_words(&self, index: usize, well: bool) -> Option<String> {
-        let pod = &self.state.pod;
-        let (_, container) = containers(pod).nth(index)?;
-        if well || container.termination_message_policy.as_deref() != Some("FallbackToLogsOnError") {
-            return None;
-        }
-        let path = logs::file(&logs::folder(&self.node.data_dir, pod), &container.name, false)?;
-        let selection = logs::Selection { tail_lines: Some(80), ..logs::Selection::default() };
-        let (_, text) = logs::Reader::open(&path, selection).ok()?;
-        let text = String::from_utf8_lossy(&text[text.len().saturating_sub(2048)..]).into_owned();
-        (!text.is_empty()).then_some(text)
-    }
-
-    fn answered(&mut self, index: usize, id: &str, answer: Answer) {
-        if !self.is_current(index, id) {
-            return;
-        }
-        let name = self.state.containers[index].name.clone();
-        if let Some(failure) = answer.failure {
-            self.warn(Some(&name), "Unhealthy", format!("{} probe failed: {failure}", answer.question.name()));
-        }
-        match (answer.question, answer.verdict) {
-            (Question::Readiness, Some(good)) => self.state.containers[index].ready = good,
-            (Question::Startup, Some(true)) => {
-                let pod = Arc::clone(&self.state.pod);
-                let Some((_, spec)) = containers(&pod).nth(index) else { return };
-                self.state.containers[index].started = true;
-                self.state.containers[index].ready = spec.readiness_probe.is_none();
-                if let Some(mut live) = self.live.remove(&index) {
-                    self.ask(index, Question::Liveness, spec, &mut live);
-                    self.ask(index, Question::Readiness, spec, &mut live);
-                    self.live.insert(index, live);
-                }
-            }
-            (Question::Startup | Question::Liveness, Some(false)) if !self.live[&index].stopping => {
-                let question = answer.question.name().to_lowercase();
-                self.normal(&name, "Killing", format!("Container {name} failed {question} probe, will be restarted"));
-                let grace = self.probe_grace(index, answer.question).unwrap_or(self.grace());
-                self.stop_container(index, grace, true);
-            }
-            _ => {}
-        }
-    }
-
-    fn probe_grace(&self, index: usize, question: Question) -> Option<Duration> {
-        let (_, spec) = containers(&self.state.pod).nth(index)?;
-        let seconds = probe::of(spec, question)?.termination_grace_period_seconds?;
-        u64::try_from(seconds).ok().map(Duration::from_secs)
-    }
-
-    /// Begins to stop the pod. A later call may only make it faster, or say that the object is gone.
-    fn stop(&mut self, reason: StopReason, grace: Duration) {
-        let by = Instant::now() + grace;
-        let sooner = self.stop_by.is_none_or(|have| by < have);
-        let replaces = match self.state.stop {
-            None | Some(StopReason::Finished | StopReason::DeadlineExceeded) => true,
-            Some(StopReason::NodeShutdown) => false,
-            Some(StopReason::Deleted) => matches!(reason, StopReason::Vanished),
-            Some(StopReason::Vanished) => false,
-        };
-        if replaces {
-            self.state.stop = Some(reason);
-        }
-        if sooner {
-            self.stop_by = Some(by);
-            for live in self.live.values_mut().filter(|l| l.stopping) {
-                live.kill_at = Some(live.kill_at.map_or(by, |at| at.min(by)));
-            }
-        }
-        self.stop_next_wave();
-        self.kill_overdue(Instant::now());
-    }
-
-    /// Sidecars go when the containers that they serve are gone.
-    fn stop_next_wave(&mut self) {
-        let Some(by) = self.stop_by else { return };
-        let is_sidecar = |index: &usize| self.state.containers[*index].kind == Kind::Sidecar;
-        let sidecars_only = self.live.keys().all(is_sidecar);
-        let wave: Vec<usize> = self
-            .live
-            .iter()
-            .filter(|(index, live)| !live.stopping && (sidecars_only || !is_sidecar(index)))
-            .map(|(index, _)| *index)
-            .collect();
-        let grace = by.saturating_duration_since(Instant::now());
-        for index in wave {
-            self.stop_container(index, grace, false);
-        }
-    }
-
-    /// `preStop`, then the stop signal, then SIGKILL when the grace is over.
-    fn stop_container(&mut self, index: usize, grace: Duration, quietly: bool) {
-        let pod = Arc::clone(&self.state.pod);
-        let Some((_, spec)) = containers(&pod).nth(index) else { return };
-        let Some(live) = self.live.get_mut(&index) else { return };
-        if live.stopping {
-            return;
-        }
-        live.stopping = true;
-        live.kill_at = Some(Instant::now() + grace);
-        if !quietly {
-            self.normal(&spec.name, "Killing", format!("Stopping container {}", spec.name));
-        }
-        if grace.is_zero() {
-            return self.kill_overdue(Instant::now());
-        }
-        let Some(live) = self.live.get_mut(&index) else { return };
-        let running = Arc::clone(&live.running);
-        let signal = running.stop_signal.number();
-        let Some(hook) = spec.lifecycle.as_ref().and_then(|l| l.pre_stop.as_ref()) else {
-            return running.process.signal(signal);
-        };
-        let (action, container, node) = (Action::of_hook(hook), spec.clone(), Arc::clone(&self.node));
-        let ip = self.state.ip.unwrap_or(node.host_ip);
-        let task = tokio::spawn(async move {
-            if let Err(reason) = hooks::run(&action, &container, &running, ip, grace).await {
-                node.events.warning(&about_pod(&pod, Some(&container.name)), "FailedPreStopHook", reason);
-            }
-            running.process.signal(signal);
-        });
-        live.tasks.push(task.abort_handle());
-    }
-
-    fn kill_overdue(&mut self, now: Instant) {
-        for live in self.live.values_mut().filter(|l| l.kill_at.is_some_and(|at| at <= now)) {
-            live.running.process.kill();
-            live.kill_at = None;
         }
     }
 

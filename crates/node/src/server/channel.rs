@@ -3,7 +3,7 @@
 //! `v4.channel.k8s.io` and `v5.channel.k8s.io` as Kubernetes defines them; v5 adds the closing of one channel,
 //! which is how a client ends standard input.
 
-use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::{
     SinkExt, StreamExt,
@@ -57,7 +57,9 @@ impl Sender {
 
     /// Ends the connection in order.
     pub async fn close(mut self) {
-        let _ = self.0.send(Message::Close(None)).await;
+        // A close without a code is an error to kubectl, which then hides the status that came before it.
+        let normal = CloseFrame { code: close_code::NORMAL, reason: "".into() };
+        let _ = self.0.send(Message::Close(Some(normal))).await;
         let _ = self.0.close().await;
     }
 }

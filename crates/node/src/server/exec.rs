@@ -4,7 +4,6 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{
     extract::{Path, RawQuery, State, ws::WebSocketUpgrade},
-    http::StatusCode,
     response::Response,
 };
 use coregent_process::{ExecProcess, ExecSpec, Input, Output, TerminalSize};
@@ -17,10 +16,11 @@ use tokio::{
     sync::mpsc,
 };
 
+use super::Refusal;
 use super::channel::{self, ERROR, Frame, RESIZE, Receiver, STDERR, STDIN, STDOUT, Sender};
 use crate::{
     logs::{self, Reader, Selection},
-    node::Node,
+    node::{Node, words},
     pod::container::Running,
 };
 
@@ -28,7 +28,7 @@ use crate::{
 const DRAIN: Duration = Duration::from_millis(200);
 
 type ContainerPath = Path<(String, String, String)>;
-type Answer = Result<Response, (StatusCode, String)>;
+type Answer = Result<Response, Refusal>;
 
 /// What a client asks for in the query.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -88,7 +88,7 @@ pub(super) async fn exec(
 ) -> Answer {
     let wanted = Wanted::parse(query.as_deref().unwrap_or_default());
     if wanted.command.is_empty() {
-        return Err((StatusCode::BAD_REQUEST, "no command was given\n".into()));
+        return Err(Refusal::bad_request("no command was given"));
     }
     let running = running(&node, path)?;
     Ok(channel::protocols(upgrade).on_upgrade(async move |socket| {
@@ -111,10 +111,10 @@ pub(super) async fn exec(
     }))
 }
 
-fn running(node: &Node, path: (String, String, String)) -> Result<Arc<Running>, (StatusCode, String)> {
+fn running(node: &Node, path: (String, String, String)) -> Result<Arc<Running>, Refusal> {
     node.running(&path).ok_or_else(|| {
         let (namespace, pod, container) = path;
-        (StatusCode::NOT_FOUND, format!("container {container:?} of pod {namespace}/{pod} is not running\n"))
+        Refusal::not_found(format!("container {container:?} of pod {namespace}/{pod} is not running"))
     })
 }
 
@@ -199,12 +199,12 @@ pub(super) async fn attach(
     let (namespace, pod, container) = path.clone();
     let running = running(&node, path)?;
     let object = Api::<Pod>::namespaced(node.client.clone(), &namespace).get(&pod).await;
-    let object = object.map_err(|e| (StatusCode::NOT_FOUND, e.to_string()))?;
+    let object = object.map_err(|e| Refusal::not_found(words(&e)))?;
     let file = logs::file(&logs::folder(&node.data_dir, &object), &container, false);
     let progress = running.log.progress();
     let from_now = Selection { tail_lines: Some(0), ..Selection::default() };
     let opened = file.and_then(|file| Reader::open(&file, from_now).ok());
-    let (reader, first) = opened.ok_or((StatusCode::NOT_FOUND, "the container has no output\n".to_owned()))?;
+    let (reader, first) = opened.ok_or_else(|| Refusal::not_found("the container has no output"))?;
     Ok(channel::protocols(upgrade).on_upgrade(async move |socket| {
         let (mut sender, mut receiver) = channel::split(socket);
         let mut lines = Box::pin(super::logs::follow(reader, first, progress));

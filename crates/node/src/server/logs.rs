@@ -5,7 +5,6 @@ use std::{collections::BTreeMap, io, sync::Arc};
 use axum::{
     body::Body,
     extract::{Path, Query, State},
-    http::StatusCode,
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
@@ -15,34 +14,34 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use tokio::sync::watch;
 
+use super::Refusal;
 use crate::{
     logs::{self, Progress, Reader, Selection},
-    node::Node,
+    node::{Node, words},
 };
 
-type Answer = Result<Response, (StatusCode, String)>;
+type Answer = Result<Response, Refusal>;
 
 pub(super) async fn container_logs(
     State(node): State<Arc<Node>>,
     Path((namespace, pod, container)): Path<(String, String, String)>,
     Query(query): Query<BTreeMap<String, String>>,
 ) -> Answer {
-    let selection = selection(&query, Timestamp::now()).map_err(|e| (StatusCode::BAD_REQUEST, e))?;
+    let selection = selection(&query, Timestamp::now()).map_err(Refusal::bad_request)?;
     let flag = |name: &str| query.get(name).is_some_and(|v| v == "true" || v == "1");
     let object = Api::<Pod>::namespaced(node.client.clone(), &namespace).get(&pod).await;
-    let object = object.map_err(|e| (StatusCode::NOT_FOUND, e.to_string()))?;
+    let object = object.map_err(|e| Refusal::not_found(words(&e)))?;
     let folder = logs::folder(&node.data_dir, &object);
     let previous = flag("previous");
     let Some(path) = logs::file(&folder, &container, previous) else {
         let which = if previous { "previous terminated container" } else { "container" };
-        let message = format!("{which} {container:?} in pod {pod:?} has no logs: it has not been started");
-        return Err((StatusCode::BAD_REQUEST, message));
+        let message = format!("{which} {container:?} in pod {pod:?} has no log: it has not been started");
+        return Err(Refusal::bad_request(message));
     };
     // Subscribed before the first read, so that no line falls between the two.
     let running = node.running(&(namespace, pod, container)).filter(|_| flag("follow") && !previous);
     let progress = running.map(|r| r.log.progress());
-    let (reader, first) =
-        Reader::open(&path, selection).map_err(|e| (StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
+    let (reader, first) = Reader::open(&path, selection).map_err(|e| Refusal::internal(e.to_string()))?;
     let body = match progress {
         Some(progress) => Body::from_stream(follow(reader, first, progress)),
         None => Body::from(first),

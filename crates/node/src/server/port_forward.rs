@@ -8,7 +8,6 @@ use std::{net::SocketAddr, sync::Arc};
 
 use axum::{
     extract::{Path, RawQuery, State, ws::WebSocket, ws::WebSocketUpgrade},
-    http::StatusCode,
     response::Response,
 };
 use bytes::Bytes;
@@ -20,8 +19,11 @@ use tokio::{
     sync::mpsc,
 };
 
-use super::channel::{self, Frame};
-use crate::node::Node;
+use super::{
+    Refusal,
+    channel::{self, Frame},
+};
+use crate::node::{Node, words};
 
 /// Messages that wait for the client, over all ports.
 const BACKLOG: usize = 16;
@@ -31,13 +33,13 @@ pub(super) async fn port_forward(
     Path((namespace, pod)): Path<(String, String)>,
     RawQuery(query): RawQuery,
     upgrade: WebSocketUpgrade,
-) -> Result<Response, (StatusCode, String)> {
+) -> Result<Response, Refusal> {
     let ports = ports(query.as_deref().unwrap_or_default())
-        .ok_or((StatusCode::BAD_REQUEST, "ports: a list of numbers is needed\n".to_owned()))?;
+        .ok_or_else(|| Refusal::bad_request("ports: a list of numbers is needed"))?;
     let object = Api::<Pod>::namespaced(node.client.clone(), &namespace).get(&pod).await;
-    let object = object.map_err(|e| (StatusCode::NOT_FOUND, e.to_string()))?;
+    let object = object.map_err(|e| Refusal::not_found(words(&e)))?;
     let ip = object.status.and_then(|s| s.pod_ip?.parse().ok());
-    let ip = ip.ok_or((StatusCode::CONFLICT, format!("pod {namespace}/{pod} has no address yet\n")))?;
+    let ip = ip.ok_or_else(|| Refusal::bad_request(format!("pod {namespace}/{pod} has no address yet")))?;
     let targets = ports.into_iter().map(|port| SocketAddr::new(ip, port)).collect();
     Ok(channel::protocols(upgrade).on_upgrade(async move |socket| forward(socket, targets).await))
 }
