@@ -1,10 +1,10 @@
 //! What containers do by themselves: they end, and their probes get answers.
 
-use kube::ResourceExt as _;
 use std::{sync::Arc, time::Duration};
 
 use coregent_process::ExitStatus;
 use jiff::Timestamp;
+use kube::ResourceExt;
 use tokio::time::Instant;
 
 use super::Worker;
