@@ -95,7 +95,11 @@ fn describe_failover(failover: &LastFailover, now: Timestamp) -> String {
     if let Some(completed) = at(&failover.completed_at) {
         let _ = write!(text, ", {} ago", age(now.duration_since(completed).as_secs()));
         if let Some(detected) = at(&failover.detected_at) {
-            let _ = write!(text, ", took {} ms", completed.duration_since(detected).as_millis());
+            // The status keeps whole seconds.
+            match completed.duration_since(detected).as_secs() {
+                0 | 1 => text.push_str(", took less than 2s"),
+                seconds => { let _ = write!(text, ", took {}", age(seconds)); }
+            }
         }
     }
     if let Some(loss) = &failover.data_loss {
