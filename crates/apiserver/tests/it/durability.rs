@@ -113,8 +113,9 @@ async fn a_lost_renewal_never_gives_its_revision_to_another_change() {
     let crashed = open(&copy).await.unwrap();
     let api: Api<Lease> = Api::default_namespaced(crashed.client());
     let number = |lease: &Lease| lease.resource_version().unwrap().parse::<u64>().unwrap();
-    let next = api.patch("l", &PatchParams::default(), &Patch::Merge(json!({"spec": {"leaseTransitions": 1}})));
-    assert!(number(&next.await.unwrap()) > number(&renewed));
+    let raise = json!({"spec": {"leaseTransitions": 1}});
+    let next = api.patch("l", &PatchParams::default(), &Patch::Merge(&raise)).await.unwrap();
+    assert!(number(&next) > number(&renewed));
     use futures::StreamExt;
     let since = renewed.resource_version().unwrap();
     let mut events = Box::pin(api.watch(&WatchParams::default(), &since).await.unwrap());

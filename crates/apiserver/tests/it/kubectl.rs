@@ -160,29 +160,38 @@ async fn objects(kubectl: &Kubectl) {
     assert!(String::from_utf8_lossy(&diff.stdout).contains("replicas: 3"), "{diff:?}");
 }
 
+/// Waits for the line that tells of this change of this object.
+async fn until(heard: &mut tokio::sync::mpsc::UnboundedReceiver<String>, change: &str, name: &str) {
+    while let Some(line) = heard.recv().await {
+        if line.contains(change) && line.contains(name) {
+            return;
+        }
+    }
+    panic!("the watch ended before {name} was {change}");
+}
+
 async fn watching(kubectl: &Kubectl) {
     let mut watch = kubectl.command(&["get", "cm", "-w", "--output-watch-events"]);
     let mut watch = watch.stdout(Stdio::piped()).spawn().unwrap();
     let out = watch.stdout.take().unwrap();
+    let (lines, mut heard) = tokio::sync::mpsc::unbounded_channel();
     let reader = tokio::task::spawn_blocking(move || {
         use std::io::BufRead;
-        let mut heard = Vec::new();
-        for line in std::io::BufReader::new(out).lines() {
-            heard.push(line.unwrap());
-            if heard.last().is_some_and(|line| line.contains("DELETED")) {
-                break;
+        for line in std::io::BufReader::new(out).lines().map_while(Result::ok) {
+            if lines.send(line).is_err() {
+                return;
             }
         }
-        heard
     });
-    // The watch has begun once it has told of what is there; until then nothing that follows could be missed, for a
-    // watch goes on from the revision of its list.
+    // It has its list once it tells of what is there, and goes on from that list's revision: nothing is missed.
+    until(&mut heard, "ADDED", "settings").await;
     kubectl.run(&["create", "configmap", "later", "--from-literal=a=b"]).await;
-    kubectl.run(&["delete", "cm", "settings", "later"]).await;
-    let heard = reader.await.unwrap();
+    until(&mut heard, "ADDED", "later").await;
+    kubectl.run(&["delete", "cm", "settings"]).await;
+    until(&mut heard, "DELETED", "settings").await;
     watch.kill().unwrap();
     watch.wait().unwrap();
-    assert!(heard.iter().any(|line| line.contains("DELETED")), "{heard:?}");
+    reader.await.unwrap();
     kubectl.run(&["delete", "sts", "db", "--wait=true", "--cascade=background"]).await;
 }
 
