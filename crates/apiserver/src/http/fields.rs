@@ -6,7 +6,6 @@ use super::Call;
 use super::body::{PatchBody, PatchType};
 use super::params::FieldValidation;
 use super::status::{ApiError, Cause, Outcome};
-use crate::kinds::CustomKind;
 use crate::patch::{self, ApplyError, ApplyOptions, ListKeys, PatchError};
 use crate::schema::{self, FieldError};
 use crate::time;
@@ -67,27 +66,22 @@ pub(crate) fn applied(call: &Call, current: Option<&Value>, config: &Value) -> O
 /// Checks an object against its schema, drops unknown fields and fills in defaults; answers warnings.
 pub(crate) fn conform(call: &Call, object: &mut Value, old: Option<&Value>) -> Outcome<Vec<String>> {
     let kind = &call.target.kind;
-    let unknown = match &kind.custom {
-        Some(custom) => custom.schema.as_ref().map(|schema| schema.prune(object)).unwrap_or_default(),
-        None => {
-            let unknown =
-                schema::builtin::check(&kind.group, &kind.kind, object).map_err(|errors| untyped(call, &errors))?;
-            unknown.iter().for_each(|path| drop_field(object, path));
-            unknown
-        }
-    };
+    let custom = kind.custom.as_ref().and_then(|custom| custom.schema.as_ref());
+    // Of a custom resource this checks the metadata; the rest is its schema's.
+    let mut unknown =
+        schema::builtin::prune(&kind.group, &kind.kind, object).map_err(|errors| untyped(call, &errors))?;
+    if let Some(schema) = custom {
+        unknown.extend(schema.prune(object));
+    }
     let warnings = judge(call, &unknown)?;
-    let errors = match &kind.custom {
-        Some(CustomKind { schema: Some(schema), .. }) => {
-            schema.default(object);
-            schema.validate(object, old)
-        }
-        Some(_) => Vec::new(),
-        None => {
-            schema::builtin::default(&kind.group, &kind.kind, object);
-            schema::builtin::validate(&kind.group, &kind.kind, object, old)
-        }
-    };
+    match custom {
+        Some(schema) => schema.default(object),
+        None => schema::builtin::default(&kind.group, &kind.kind, object),
+    }
+    let mut errors = schema::builtin::validate(&kind.group, &kind.kind, object, old);
+    if let Some(schema) = custom {
+        errors.extend(schema.validate(object, old));
+    }
     if errors.is_empty() { Ok(warnings) } else { Err(invalid(call, object, &errors)) }
 }
 
@@ -131,29 +125,6 @@ fn judge(call: &Call, unknown: &[String]) -> Outcome<Vec<String>> {
     }
 }
 
-/// Removes the field at a path like `spec.containers[0].colour`.
-fn drop_field(object: &mut Value, path: &str) {
-    let mut at = object;
-    let mut steps = path.split('.').flat_map(|part| {
-        let mut pieces = part.split('[');
-        let name = pieces.next().filter(|name| !name.is_empty()).map(str::to_owned);
-        name.into_iter().chain(pieces.map(|piece| piece.trim_end_matches(']').to_owned())).collect::<Vec<_>>()
-    });
-    let Some(mut step) = steps.next() else { return };
-    for next in steps {
-        let inner = match at {
-            Value::Array(items) => step.parse::<usize>().ok().and_then(|index| items.get_mut(index)),
-            other => other.get_mut(&step),
-        };
-        let Some(inner) = inner else { return };
-        at = inner;
-        step = next;
-    }
-    if let Some(map) = at.as_object_mut() {
-        map.remove(&step);
-    }
-}
-
 /// Records in managedFields who made `new` of `old`; an apply has done so itself.
 pub(crate) fn track(call: &Call, old: Option<&Value>, new: &mut Value) {
     if call.applying {
@@ -161,19 +132,11 @@ pub(crate) fn track(call: &Call, old: Option<&Value>, new: &mut Value) {
     }
     let subresource = call.target.subresource.as_deref();
     let api_version = call.target.kind.api_version();
+    // The status that a new object starts with is the server's: it belongs to nobody yet.
+    let own = old.is_none() && call.target.kind.status;
+    let status = new.as_object_mut().filter(|_| own).and_then(|fields| fields.remove("status"));
     patch::track_update(old, new, &call.manager, subresource, &time::now(), &api_version, &list_keys(call));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_unknown_field_is_dropped_wherever_it_is() {
-        let mut object = json!({"spec": {"containers": [{"name": "a", "colour": "red"}]}, "x": 1});
-        drop_field(&mut object, "spec.containers[0].colour");
-        drop_field(&mut object, "x");
-        drop_field(&mut object, "spec.gone[3].y");
-        assert_eq!(object, json!({"spec": {"containers": [{"name": "a"}]}}));
+    if let (Some(status), Some(fields)) = (status, new.as_object_mut()) {
+        fields.insert("status".to_owned(), status);
     }
 }

@@ -9,6 +9,7 @@ mod controllers_workloads;
 mod crud;
 mod durability;
 mod kubectl;
+mod patches;
 mod watches;
 
 use coregent_apiserver::{ApiServer, Options};

@@ -26,12 +26,10 @@ pub fn validate(group: &str, kind: &str, new: &At<'_>, was: &At<'_>, errors: &mu
     check_labels(&metadata.get("labels"), errors);
     check_annotations(&metadata.get("annotations"), errors);
     check_owners(&metadata.get("ownerReferences"), errors);
-    for finalizer in metadata.get("finalizers").items() {
-        let name = finalizer.text();
-        errors.extend(names::qualified(name).iter().map(|fault| finalizer.invalid(fault)));
-        if !name.contains('/') && !matches!(name, "orphan" | "foregroundDeletion" | "kubernetes") {
-            errors.push(finalizer.invalid("name is neither a standard finalizer name nor is it fully qualified"));
-        }
+    let finalizers = metadata.get("finalizers");
+    for name in finalizers.items().iter().map(At::text) {
+        let fault = |fault: &String| FieldError::invalid(&finalizers.path, &name.into(), fault);
+        errors.extend(names::qualified(name).iter().map(fault));
     }
     if was.is_there() {
         check_change(&metadata, &was.get("metadata"), errors);

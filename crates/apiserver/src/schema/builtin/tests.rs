@@ -112,8 +112,8 @@ fn what_a_new_object_may_not_be() {
         (
             "X",
             "/metadata/finalizers".into(),
-            json!(["x"]),
-            r#"metadata.finalizers[0]: Invalid value: "x": name is neither a standard"#,
+            json!(["a b"]),
+            r#"metadata.finalizers: Invalid value: "a b": name part must"#,
         ),
         (
             "X",
