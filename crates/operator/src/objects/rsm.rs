@@ -23,7 +23,12 @@ pub fn rsm(cluster: &DatabaseCluster, instances: &[u32]) -> ReplicatedStateMachi
     let spec = ReplicatedStateMachineSpec {
         replicas: i32::try_from(instances.len()).unwrap_or(i32::MAX),
         selector: LabelSelector { match_labels: Some(selector.clone()), ..LabelSelector::default() },
-        service: Some(json!({"metadata": {"labels": selector}, "spec": {"ports": port}})),
+        // The role label says who accepts writes, and it is set only once clients are let in: to wait for the next
+        // readiness probe as well would lengthen every failover by up to its period.
+        service: Some(json!({
+            "metadata": {"labels": selector},
+            "spec": {"ports": port, "publishNotReadyAddresses": true},
+        })),
         alternative_services: vec![json!({
             "apiVersion": "v1",
             "kind": "Service",
