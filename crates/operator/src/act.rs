@@ -1,6 +1,6 @@
 //! Acting: each step of a decision as one conditional write. Nothing here decides anything.
 
-use crate::error::Error;
+use crate::error::{Error, is_status};
 use crate::metrics::Metrics;
 use crate::objects;
 use crate::observe::{Cache, View};
@@ -188,7 +188,12 @@ impl Actor {
         id: &'static str,
     ) -> Result<(), Error> {
         let api: Api<Pod> = self.api(view);
-        let written = landed(id, api.patch(pod, &PatchParams::default(), &Patch::Merge(patch)).await)?;
+        let answer = api.patch(pod, &PatchParams::default(), &Patch::Merge(patch)).await;
+        // A patch that names another uid than the pod's is answered as invalid: this pod is another one.
+        if answer.as_ref().is_err_and(|error| is_status(error, &[422])) {
+            return Err(Error::Moved { step: id });
+        }
+        let written = landed(id, answer)?;
         // The uid in the patch makes the server refuse another pod of this name; belt and braces.
         if written.uid().as_deref() != Some(uid) {
             return Err(Error::Moved { step: id });

@@ -60,7 +60,7 @@ impl Error {
     #[must_use]
     pub fn is_conflict(&self) -> bool {
         match self {
-            Error::Api { source, .. } => is_status(source, &[404, 409, 422]),
+            Error::Api { source, .. } => is_status(source, &[404, 409]),
             Error::Moved { .. } => true,
             _ => false,
         }

@@ -98,6 +98,8 @@ fn name(draft: &mut Draft<'_>, lease: &Lease, chosen: &Chosen, proof: Proof) {
     let Some(report) = &member.report else { return };
     draft.steps(stamp(member, lease).into_iter().collect());
     draft.memory.last_failover = Some(record(world, lease, chosen));
+    // Nobody accepts writes until it does; a `current` left over would say that it had and gave up.
+    draft.memory.primary.current = None;
     draft.memory.primary.target = Some(chosen.member.clone());
     draft.memory.primary.epoch = lease.epoch;
     if world.operations().step() != Some(StepId::PrimaryDbSwitchingOver) {

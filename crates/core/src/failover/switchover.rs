@@ -112,6 +112,8 @@ pub(super) fn still_possible(world: &World, lease: &Lease) -> Result<Handover, S
 /// Ends a switchover that has had no effect yet.
 pub(super) fn give_up(draft: &mut Draft<'_>, why: &str) {
     answer_with(draft, Some(why));
+    let lease = draft.world.lease();
+    draft.memory.primary.current = lease.and_then(|lease| labels::open_primary(draft.world, lease)).cloned();
     draft.memory.operations = draft.world.operations().end(Outcome::Undone, Some(why.to_owned()));
     draft.remember(Remembered::OperationEnded);
     draft.event(true, "SwitchoverGivenUp", why.to_owned());

@@ -66,6 +66,7 @@ fn handing_over() -> World {
     active.id = "r1".into();
     world.memory.operations.active = Some(active);
     world.lease_mut().fence.handover = Some(Handover { from: name("1"), to: name("2") });
+    world.memory.primary.current = Some(name("1"));
     world
 }
 
@@ -100,6 +101,10 @@ fn a_target_that_dies_is_undone_at_once_and_one_that_dawdles_within_five_seconds
         world.leaves("1", 3, 1_000, &[]);
         world.leaves("3", 3, 1_000, &[]);
         assert_eq!(named(&world).map(|(member, ..)| member).as_deref(), Some("orders-1"));
+        // And it is given time to take over, although the status has called it primary before.
+        world.memory = decide(&world).memory;
+        world.lease_mut().fence.target = Some(target("1", Proof::Released));
+        assert_eq!(steps(&world), [""; 0]);
     }
 }
 

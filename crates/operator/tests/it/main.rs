@@ -1,0 +1,10 @@
+//! The real controllers over a real API server in memory, with modelled nodes, agents and databases.
+
+mod agent;
+mod bootstrap;
+mod failover;
+mod faults;
+mod net;
+mod plane;
+mod rendered;
+mod switchover;
