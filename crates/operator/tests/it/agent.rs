@@ -124,7 +124,7 @@ impl Agent {
         let predecessor = holder.starts_with(&format!("{member}/"));
         if (held && dead) || (predecessor && !is_target) {
             self.stop();
-            return self.release(lease, fence, epoch).await;
+            return self.release(lease, fence).await;
         }
         match target {
             None => self.leave(epoch).await,
@@ -150,7 +150,7 @@ impl Agent {
         self.leases().replace(&lease.name_any(), &PostParams::default(), &lease).await.is_ok()
     }
 
-    async fn release(&mut self, lease: Lease, mut fence: Fence, epoch: Epoch) {
+    async fn release(&mut self, lease: Lease, mut fence: Fence) {
         let volume = self.net.get(self.member.as_str());
         if let Some(data) = &volume.data {
             let position = data.position();
@@ -163,7 +163,6 @@ impl Agent {
         }
         if self.put(lease, &fence, None).await {
             self.released = true;
-            self.mine = Some(epoch);
             self.renewed = None;
         }
     }
