@@ -105,11 +105,19 @@ pub enum AgentPart {
 pub fn run_agent(args: AgentArgs) -> Outcome {
     match args.part {
         AgentPart::Install { dir } => coregent_agent::install(&dir).map(|_| ()).map_err(|error| {
-            Failure::failed(format!("cannot install the agent into {}", dir.display()), error, "check the volume of the init container")
+            Failure::failed(
+                format!("cannot install the agent into {}", dir.display()),
+                error,
+                "check the volume of the init container",
+            )
         }),
         AgentPart::Postgresql => {
             let config = coregent_agent::Config::from_env().map_err(|error| {
-                Failure::refused("cannot run the PostgreSQL agent", error, "it is started by the pod of a DatabaseCluster, not by hand")
+                Failure::refused(
+                    "cannot run the PostgreSQL agent",
+                    error,
+                    "it is started by the pod of a DatabaseCluster, not by hand",
+                )
             })?;
             coregent_agent::postgresql::run(config).map_err(|error| {
                 Failure::failed("the PostgreSQL agent ended", error, "the pod's log and `coregent status` tell more")

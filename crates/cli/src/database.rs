@@ -40,7 +40,11 @@ pub async fn service_address(connection: &Connection, name: &str, readonly: bool
         Some(format!("{ip}:{}", spec.ports?.first()?.port))
     });
     address.ok_or_else(|| {
-        Failure::not_yet(what, format!("its Service {service} has no address yet"), format!("wait for it: coregent wait dbc/{name} --for=Ready"))
+        Failure::not_yet(
+            what,
+            format!("its Service {service} has no address yet"),
+            format!("wait for it: coregent wait dbc/{name} --for=Ready"),
+        )
     })
 }
 
@@ -55,12 +59,14 @@ pub async fn member_addresses(connection: &Connection, name: &str) -> Outcome<Ve
     let selector = ListParams::default().labels(&format!("{}={name}", coregent_api::labels::CLUSTER));
     let mut pods = api.list(&selector).await.map_err(|error| Failure::from_api(&what, error))?.items;
     pods.sort_by_key(ResourceExt::name_any);
-    let addresses: Vec<_> = pods
-        .into_iter()
-        .filter_map(|pod| Some(format!("{}:{}", pod.status?.pod_ip?, cluster.spec.port)))
-        .collect();
+    let addresses: Vec<_> =
+        pods.into_iter().filter_map(|pod| Some(format!("{}:{}", pod.status?.pod_ip?, cluster.spec.port))).collect();
     if addresses.is_empty() {
-        return Err(Failure::not_yet(what, "no member has an address yet", format!("wait for it: coregent wait dbc/{name} --for=Ready")));
+        return Err(Failure::not_yet(
+            what,
+            "no member has an address yet",
+            format!("wait for it: coregent wait dbc/{name} --for=Ready"),
+        ));
     }
     Ok(addresses)
 }
@@ -73,13 +79,20 @@ pub async fn superuser(connection: &Connection, name: &str) -> Outcome<Credentia
     let cluster = get(connection, name).await?;
     let secret = cluster.spec.superuser_secret.clone().unwrap_or_else(|| format!("{name}-superuser"));
     let api: Api<Secret> = Api::namespaced(connection.client.clone(), &connection.namespace);
-    let found = api.get(&secret).await.map_err(|error| Failure::from_api(format!("cannot read Secret {secret}"), error))?;
+    let found =
+        api.get(&secret).await.map_err(|error| Failure::from_api(format!("cannot read Secret {secret}"), error))?;
     let data = found.data.unwrap_or_default();
     let read = |key: &str| {
         let bytes = data.get(key).map(|value| value.0.clone()).ok_or_else(|| {
-            Failure::refused(format!("cannot use Secret {secret}"), format!("it has no key {key}"), "give it the keys username and password")
+            Failure::refused(
+                format!("cannot use Secret {secret}"),
+                format!("it has no key {key}"),
+                "give it the keys username and password",
+            )
         })?;
-        String::from_utf8(bytes).map_err(|_| Failure::refused(format!("cannot use Secret {secret}"), format!("{key} is not UTF-8"), "correct it"))
+        String::from_utf8(bytes).map_err(|_| {
+            Failure::refused(format!("cannot use Secret {secret}"), format!("{key} is not UTF-8"), "correct it")
+        })
     };
     Ok(Credentials { username: read("username")?, password: read("password")? })
 }

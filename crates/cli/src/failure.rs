@@ -49,13 +49,10 @@ impl Failure {
     }
 
     fn new(code: ExitCode, what: impl Display, why: impl Display, remedy: impl Display) -> Failure {
-        let line = |text: String| text.split('\n').map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ");
-        Failure {
-            code,
-            what: line(what.to_string()),
-            why: line(why.to_string()),
-            remedy: line(remedy.to_string()),
-        }
+        let line = |text: String| {
+            text.split('\n').map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ")
+        };
+        Failure { code, what: line(what.to_string()), why: line(why.to_string()), remedy: line(remedy.to_string()) }
     }
 
     /// The three lines.

@@ -91,7 +91,9 @@ impl Kinds {
 
     /// The kind of an object in a manifest.
     pub fn of(&self, types: &TypeMeta) -> Option<&Served> {
-        self.0.iter().find(|served| served.resource.api_version == types.api_version && served.resource.kind == types.kind)
+        self.0
+            .iter()
+            .find(|served| served.resource.api_version == types.api_version && served.resource.kind == types.kind)
     }
 }
 

@@ -13,7 +13,6 @@ mod verbs;
 use args::{Cli, Verb};
 use clap::{CommandFactory, Parser};
 use failure::{Failure, Outcome};
-use std::io::IsTerminal;
 use std::process;
 
 fn main() -> process::ExitCode {
@@ -48,10 +47,15 @@ fn run(cli: Cli) -> Outcome<i32> {
         Verb::Up(_) | Verb::Operator(_) => false,
         _ => true,
     };
-    let mut builder = if single { tokio::runtime::Builder::new_current_thread() } else { tokio::runtime::Builder::new_multi_thread() };
-    let runtime = builder.enable_all().build().map_err(|error| {
-        Failure::failed("cannot start", error, "check the limits on threads and open files")
-    })?;
+    let mut builder = if single {
+        tokio::runtime::Builder::new_current_thread()
+    } else {
+        tokio::runtime::Builder::new_multi_thread()
+    };
+    let runtime = builder
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::failed("cannot start", error, "check the limits on threads and open files"))?;
     runtime.block_on(dispatch(cli))
 }
 
@@ -75,7 +79,13 @@ async fn dispatch(cli: Cli) -> Outcome<i32> {
                 Verb::Endpoint(args) => verbs::endpoint::run(&connection, &args).await,
                 Verb::Sql(args) => verbs::sql::run(&connection, &args).await,
                 Verb::Switchover(args) => verbs::switchover::run(&connection, &args).await,
-                Verb::Up(_) | Verb::Down(_) | Verb::Operator(_) | Verb::Agent(_) | Verb::Version | Verb::Crds | Verb::Completions { .. } => Ok(()),
+                Verb::Up(_)
+                | Verb::Down(_)
+                | Verb::Operator(_)
+                | Verb::Agent(_)
+                | Verb::Version
+                | Verb::Crds
+                | Verb::Completions { .. } => Ok(()),
             }
             .map(|()| 0)
         }
@@ -84,7 +94,8 @@ async fn dispatch(cli: Cli) -> Outcome<i32> {
 
 fn crds() -> Outcome {
     for crd in coregent_api::crds() {
-        let text = serde_saphyr::to_string(&crd).map_err(|error| Failure::failed("cannot print the kinds", error, "report this"))?;
+        let text = serde_saphyr::to_string(&crd)
+            .map_err(|error| Failure::failed("cannot print the kinds", error, "report this"))?;
         println!("---\n{}", text.trim_end());
     }
     Ok(())
@@ -96,7 +107,7 @@ fn init_tracing(verbose: u8) {
         1 => "info",
         _ => "debug",
     };
-    let filter = tracing_subscriber::EnvFilter::try_from_env("COREGENT_LOG").unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
-    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).with_ansi(colours).init();
+    let filter = tracing_subscriber::EnvFilter::try_from_env("COREGENT_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
 }

@@ -34,7 +34,11 @@ pub fn read(files: &[PathBuf]) -> Outcome<Vec<Document>> {
 
 fn texts(file: &Path) -> Outcome<Vec<(String, String)>> {
     let unreadable = |path: &Path, error: std::io::Error| {
-        Failure::refused(format!("cannot read {}", path.display()), error, "name a readable file, a folder or - with -f")
+        Failure::refused(
+            format!("cannot read {}", path.display()),
+            error,
+            "name a readable file, a folder or - with -f",
+        )
     };
     if file == Path::new("-") {
         let mut text = String::new();
@@ -44,7 +48,8 @@ fn texts(file: &Path) -> Outcome<Vec<(String, String)>> {
     let mut paths = vec![file.to_owned()];
     if file.is_dir() {
         let entries = std::fs::read_dir(file).map_err(|error| unreadable(file, error))?;
-        paths = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).filter(|path| is_manifest(path)).collect();
+        paths =
+            entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).filter(|path| is_manifest(path)).collect();
         paths.sort();
     }
     paths
@@ -80,7 +85,9 @@ fn parse(name: &str, text: &str) -> Outcome<Vec<Document>> {
 }
 
 fn object(origin: &str, value: serde_json::Value) -> Outcome<Document> {
-    let refuse = |why: &str| Failure::refused(format!("{origin} is not a manifest"), why, "correct the file; nothing was applied");
+    let refuse = |why: &str| {
+        Failure::refused(format!("{origin} is not a manifest"), why, "correct the file; nothing was applied")
+    };
     for field in ["apiVersion", "kind"] {
         if value[field].as_str().unwrap_or_default().is_empty() {
             return Err(refuse(&format!("{field} is missing")));
@@ -107,7 +114,9 @@ mod tests {
 
     #[test]
     fn what_is_no_manifest_is_refused_with_the_field_that_is_missing() {
-        for (text, why) in [("kind: Pod", "apiVersion is missing"), ("apiVersion: v1\nkind: Pod", "metadata.name is missing")] {
+        for (text, why) in
+            [("kind: Pod", "apiVersion is missing"), ("apiVersion: v1\nkind: Pod", "metadata.name is missing")]
+        {
             assert_eq!(parse("f", text).unwrap_err().why, why);
         }
         assert!(parse("f", "a: [").is_err());

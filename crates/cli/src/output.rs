@@ -89,7 +89,10 @@ pub fn objects(value: &Value, format: Format, kind: &str) -> String {
         Format::Name => {
             let one = std::slice::from_ref(value);
             let items = value["items"].as_array().map_or(one, Vec::as_slice);
-            items.iter().map(|item| format!("{kind}/{}\n", item["metadata"]["name"].as_str().unwrap_or_default())).collect()
+            items
+                .iter()
+                .map(|item| format!("{kind}/{}\n", item["metadata"]["name"].as_str().unwrap_or_default()))
+                .collect()
         }
         _ => serde_json::to_string_pretty(value).map(|text| text + "\n").unwrap_or_default(),
     }
@@ -127,7 +130,17 @@ mod tests {
 
     #[test]
     fn ages_read_as_kubectl_prints_them() {
-        let table = [(5, "5s"), (119, "119s"), (120, "2m"), (125, "2m5s"), (3600, "60m"), (10_800, "3h"), (11_400, "3h10m"), (172_800, "2d"), (-4, "0s")];
+        let table = [
+            (5, "5s"),
+            (119, "119s"),
+            (120, "2m"),
+            (125, "2m5s"),
+            (3600, "60m"),
+            (10_800, "3h"),
+            (11_400, "3h10m"),
+            (172_800, "2d"),
+            (-4, "0s"),
+        ];
         for (seconds, expected) in table {
             assert_eq!(age(seconds), expected);
         }
@@ -140,6 +153,9 @@ mod tests {
             "rows": [{"cells": ["orders-1-0", "n1"]}, {"cells": ["b", null]}],
         });
         assert_eq!(table(&value, false, false, None), "NAME\norders-1-0\nb\n");
-        assert_eq!(table(&value, true, false, Some("pod")), "NAME            NODE\npod/orders-1-0  n1\npod/b           <none>\n");
+        assert_eq!(
+            table(&value, true, false, Some("pod")),
+            "NAME            NODE\npod/orders-1-0  n1\npod/b           <none>\n"
+        );
     }
 }

@@ -39,18 +39,15 @@ pub(crate) async fn run(
     let reporter = Reporter { controller: "coregent-operator".to_owned(), instance: Some(instance) };
     let recorder = Recorder::new(client.clone(), reporter);
     let actor = Actor { client, cache: cache.clone(), metrics: metrics.clone() };
-    let mut tasks: BTreeMap<Key, (CancellationToken, JoinHandle<()>)> = BTreeMap::new();
+    let mut tasks: BTreeMap<Key, JoinHandle<()>> = BTreeMap::new();
     loop {
         if cache.is_complete() {
             metrics.set_ready(true);
             for key in cache.clusters() {
-                tasks.retain(|_, (_, task)| !task.is_finished());
-                if !tasks.contains_key(&key) {
-                    let stop = shutdown.child_token();
-                    let reconciler = Reconciler::new(key.clone(), actor.clone(), recorder.clone());
-                    let task = tokio::spawn(reconciler.run(stop.clone()));
-                    tasks.insert(key, (stop, task));
-                }
+                tasks.entry(key.clone()).or_insert_with(|| {
+                    let reconciler = Reconciler::new(key, actor.clone(), recorder.clone());
+                    tokio::spawn(reconciler.run(shutdown.clone()))
+                });
             }
         }
         tokio::select! {
@@ -59,7 +56,7 @@ pub(crate) async fn run(
         }
     }
     // A write that is under way is let through; the next leader must not meet half of a step.
-    for (_, (_, task)) in tasks {
+    for (_, task) in tasks {
         let _ = task.await;
     }
 }
@@ -83,8 +80,7 @@ impl Reconciler {
         loop {
             let started = Instant::now();
             let wait = match self.reconcile(&stop).await {
-                Ok(None) => return,
-                Ok(Some(wait)) => {
+                Ok(wait) => {
                     self.retry = RETRY.0;
                     wait
                 }
@@ -105,17 +101,20 @@ impl Reconciler {
         }
     }
 
-    /// Goes on until there is nothing to do; how long to sleep then. `None`: the cluster is gone.
-    async fn reconcile(&mut self, stop: &CancellationToken) -> Result<Option<Duration>, Error> {
+    /// Goes on until there is nothing to do; how long to sleep then.
+    async fn reconcile(&mut self, stop: &CancellationToken) -> Result<Duration, Error> {
         for _ in 0..ROUNDS {
             if stop.is_cancelled() {
-                return Ok(Some(RESYNC));
+                return Ok(RESYNC);
             }
-            let Some(view) = self.actor.cache.view(&self.key, &mut self.held) else { return Ok(None) };
+            let Some(view) = self.actor.cache.view(&self.key, &mut self.held) else {
+                // Gone. The task stays: a cluster may be made anew under this name before anybody could notice.
+                return Ok(RESYNC);
+            };
             let decision = decide(&view.world);
             self.remember_facts(&view, &decision);
             if decision.steps.is_empty() {
-                return self.rest(&view, &decision).await.map(Some);
+                return self.rest(&view, &decision).await;
             }
             match self.actor.act(&view, &decision).await {
                 Ok(()) => self.publish(&view, &decision),
@@ -129,7 +128,7 @@ impl Reconciler {
             }
         }
         tracing::error!(cluster = %self.key.1, "{ROUNDS} decisions in a row have not come to rest");
-        Ok(Some(RETRY.1))
+        Ok(RETRY.1)
     }
 
     /// Facts are counted from when they were first named, for as long as every decision names them.

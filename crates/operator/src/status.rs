@@ -84,7 +84,7 @@ pub fn status(
     let old = cluster.status.clone().unwrap_or_default();
     let generation = cluster.metadata.generation;
     let mut conditions = old.conditions;
-    let now = time(now).unwrap_or_else(|| Time(jiff::Timestamp::UNIX_EPOCH));
+    let now = time(now).unwrap_or(Time(jiff::Timestamp::UNIX_EPOCH));
     for (kind, condition) in &picture.conditions {
         let state = State::from(condition.holds);
         set_condition(&mut conditions, kind, state, condition.reason, &condition.message, generation, &now);

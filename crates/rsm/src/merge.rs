@@ -62,11 +62,13 @@ fn holds(kind: &str, live: &DynamicObject, desired: &DynamicObject) -> bool {
 /// Whether `live` has all that `desired` asks for; what it has beyond that does not matter.
 fn contains(live: &Value, desired: &Value) -> bool {
     match (live, desired) {
+        // Nothing is asked for: the API server may have filled in what it likes.
+        (_, Value::Null) => true,
         (live, desired) if live == desired => true,
-        (live, desired) if is_zero(desired) => is_zero(live),
-        (Value::Object(live), Value::Object(desired)) => {
+        (live, Value::Object(desired)) => {
             desired.iter().all(|(key, value)| contains(live.get(key).unwrap_or(&Value::Null), value))
         }
+        (live, desired) if is_zero(desired) => is_zero(live),
         (Value::Array(live), Value::Array(desired)) => {
             live.len() == desired.len() && live.iter().zip(desired).all(|(live, desired)| contains(live, desired))
         }

@@ -107,7 +107,7 @@ pub enum ExecuteError {
         /// The step.
         step: String,
         /// The object.
-        object: ObjectKey,
+        object: Box<ObjectKey>,
         /// Who it belongs to.
         owner: String,
     },
@@ -278,7 +278,7 @@ async fn still_ours(api: &Api<DynamicObject>, step: &Step) -> Result<(), Execute
         (None, None) => Ok(()),
         (_, actual) => Err(ExecuteError::Foreign {
             step: step.to_string(),
-            object: key,
+            object: Box::new(key),
             owner: actual.map_or_else(|| "nobody's".to_owned(), |owner| format!("{} {}", owner.kind, owner.name)),
         }),
     }

@@ -80,7 +80,8 @@ impl Agent {
                     }
                     Purpose::Release => {
                         tracing::info!(%epoch, "released the Lease");
-                        self.released = Some(epoch);
+                        // The epoch in which it held: named again after a raise, it takes the Lease like anybody else.
+                        self.released = self.held.as_ref().map(|held| held.epoch).or(self.released);
                         self.held = None;
                         self.was_writable = false;
                     }

@@ -9,7 +9,10 @@ pub fn describe() -> String {
     let kib: u64 = memory.lines().next().and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or(0);
     let said = |program: &str, argument: &str| {
         let output = Command::new(program).arg(argument).output();
-        output.map_or_else(|_| format!("{program}: not found"), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        output.map_or_else(
+            |_| format!("{program}: not found"),
+            |output| String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+        )
     };
     format!(
         "{cores} cores, {} GiB, Linux {}; coregent {} (release); {}",

@@ -90,10 +90,12 @@ impl Round {
         until(&self.client, "orders", |cluster| primary(cluster).is_some_and(|now| now != changed_from)).await;
         let resumed = Instant::now();
         loop {
-            let times: Vec<Instant> = self.acknowledged.lock().expect("no writer panicked").iter().map(|(time, _)| *time).collect();
+            let times: Vec<Instant> =
+                self.acknowledged.lock().expect("no writer panicked").iter().map(|(time, _)| *time).collect();
             if times.iter().filter(|time| **time > resumed).count() >= 8 {
                 let before = times.iter().filter(|time| **time <= since).max().copied().unwrap_or(since);
-                let after: Vec<_> = std::iter::once(before.max(since)).chain(times.into_iter().filter(|time| *time > since)).collect();
+                let after: Vec<_> =
+                    std::iter::once(before.max(since)).chain(times.into_iter().filter(|time| *time > since)).collect();
                 let mut after = after;
                 after.sort();
                 return after.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default();
@@ -106,9 +108,11 @@ impl Round {
         for session in &self.sessions {
             session.abort();
         }
-        let (client, connection) = tokio_postgres::connect(&self.uri, NoTls).await.expect("the database accepts connections");
+        let (client, connection) =
+            tokio_postgres::connect(&self.uri, NoTls).await.expect("the database accepts connections");
         tokio::spawn(connection);
-        let present: BTreeSet<i64> = client.query("select id from acked", &[]).await.expect("rows").iter().map(|row| row.get(0)).collect();
+        let present: BTreeSet<i64> =
+            client.query("select id from acked", &[]).await.expect("rows").iter().map(|row| row.get(0)).collect();
         let acknowledged = self.acknowledged.lock().expect("no writer panicked");
         let missing = acknowledged.iter().filter(|(_, id)| !present.contains(id)).count();
         let rows = acknowledged.len();
@@ -129,14 +133,18 @@ pub async fn postmaster_killed(table: &mut Table, mode: &str, rounds: usize) {
         times.push(round.pause(killed, &old).await);
     }
     round.settled().await;
-    round.end(table, &format!("postmaster killed, {mode}: no write acknowledged for"), times, "0.7 s median, 2 s worst").await;
+    round
+        .end(table, &format!("postmaster killed, {mode}: no write acknowledged for"), times, "0.7 s median, 2 s worst")
+        .await;
 }
 
 /// The child of the agent that is the server.
 fn postmaster_of(agent: i32) -> Option<i32> {
     let children = std::fs::read_to_string(format!("/proc/{agent}/task/{agent}/children")).ok()?;
     let mut children = children.split_whitespace().filter_map(|child| child.parse::<i32>().ok());
-    children.find(|child| std::fs::read_to_string(format!("/proc/{child}/comm")).is_ok_and(|name| name.trim() == "postgres"))
+    children.find(|child| {
+        std::fs::read_to_string(format!("/proc/{child}/comm")).is_ok_and(|name| name.trim() == "postgres")
+    })
 }
 
 /// SIGKILL of agent and server together.

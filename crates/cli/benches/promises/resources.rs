@@ -21,15 +21,27 @@ pub fn ten_clusters(table: &mut Table) {
     let before = processor_time(pid);
     std::thread::sleep(window);
     let used = processor_time(pid) - before;
-    table.figure("ten idle clusters of three: `up`, share of one core", &format!("{:.1} %", used / window.as_secs_f64() * 100.0), "5 %");
-    table.figure("ten idle clusters of three: `up`, resident memory", &format!("{} MB", resident(pid) / 1024), "100 MB");
+    table.figure(
+        "ten idle clusters of three: `up`, share of one core",
+        &format!("{:.1} %", used / window.as_secs_f64() * 100.0),
+        "5 %",
+    );
+    table.figure(
+        "ten idle clusters of three: `up`, resident memory",
+        &format!("{} MB", resident(pid) / 1024),
+        "100 MB",
+    );
     let mut agents: Vec<u64> = (1..=10)
         .flat_map(|cluster| (1..=3).map(move |member| format!("c{cluster}-{member}-0")))
         .filter_map(|pod| plane.container_pid(&pod))
         .map(resident)
         .collect();
     agents.sort_unstable();
-    table.figure("each agent, resident memory, largest of 30", &format!("{:.1} MB", agents.last().copied().unwrap_or(0) as f64 / 1024.0), "10 MB");
+    table.figure(
+        "each agent, resident memory, largest of 30",
+        &format!("{:.1} MB", agents.last().copied().unwrap_or(0) as f64 / 1024.0),
+        "10 MB",
+    );
 }
 
 /// Seconds of user and system time.

@@ -52,7 +52,9 @@ impl Api {
         let ca_pem = identity.ca_pem.clone();
         let served = server.clone();
         let https = Part::start("API sockets", |shutdown| async move {
-            let each = listeners.into_iter().map(|listener| serve::https(served.clone(), listener, identity.clone(), shutdown.clone()));
+            let each = listeners
+                .into_iter()
+                .map(|listener| serve::https(served.clone(), listener, identity.clone(), shutdown.clone()));
             futures::future::join_all(each).await;
             Ok(())
         });
@@ -62,12 +64,20 @@ impl Api {
 
 async fn listen(address: SocketAddr) -> Outcome<tokio::net::TcpListener> {
     serve::listen(address).await.map_err(|error| {
-        Failure::refused("cannot serve the API", chain(&error), "stop what uses that address, or name another with --listen")
+        Failure::refused(
+            "cannot serve the API",
+            chain(&error),
+            "stop what uses that address, or name another with --listen",
+        )
     })
 }
 
 fn unusable(dir: &Path, error: &pki::PkiError) -> Failure {
-    Failure::refused(format!("cannot use the data folder {}", dir.display()), chain(error), "make room or correct its permissions")
+    Failure::refused(
+        format!("cannot use the data folder {}", dir.display()),
+        chain(error),
+        "make room or correct its permissions",
+    )
 }
 
 fn store(dir: &Path, error: &OpenError) -> Failure {

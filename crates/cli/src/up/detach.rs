@@ -27,10 +27,18 @@ enum Report {
 /// What the background process reported, or that it ended without a word.
 pub async fn start(data_dir: &Path, args: &Args) -> Outcome {
     let cannot = |why: std::io::Error| {
-        Failure::failed("cannot start the control plane in the background", why, "start it without --detach to see more")
+        Failure::failed(
+            "cannot start the control plane in the background",
+            why,
+            "start it without --detach to see more",
+        )
     };
     DirBuilder::new().recursive(true).mode(0o700).create(data_dir).map_err(|error| {
-        Failure::refused(format!("cannot use the data folder {}", data_dir.display()), error, "make room or name another with --data-dir")
+        Failure::refused(
+            format!("cannot use the data folder {}", data_dir.display()),
+            error,
+            "make room or name another with --data-dir",
+        )
     })?;
     let log_path = data_dir.join("up.log");
     let log = OpenOptions::new().append(true).create(true).mode(0o600).open(&log_path).map_err(cannot)?;
@@ -60,7 +68,11 @@ pub async fn start(data_dir: &Path, args: &Args) -> Outcome {
             let code = if code == ExitCode::Refused as u8 { ExitCode::Refused } else { ExitCode::Failed };
             Err(Failure { code, what, why, remedy })
         }
-        _ => Err(Failure::failed("the control plane ended while it started", format!("see {}", log_path.display()), "correct what the log names and start it again")),
+        _ => Err(Failure::failed(
+            "the control plane ended while it started",
+            format!("see {}", log_path.display()),
+            "correct what the log names and start it again",
+        )),
     }
 }
 
@@ -77,7 +89,12 @@ pub fn report(outcome: Result<(), &Failure>) -> bool {
     }
     let report = match outcome {
         Ok(()) => Report::Answers,
-        Err(failure) => Report::Failed { code: failure.code as u8, what: failure.what.clone(), why: failure.why.clone(), remedy: failure.remedy.clone() },
+        Err(failure) => Report::Failed {
+            code: failure.code as u8,
+            what: failure.what.clone(),
+            why: failure.why.clone(),
+            remedy: failure.remedy.clone(),
+        },
     };
     let line = serde_json::to_string(&report).unwrap_or_default() + "\n";
     // Nobody may be listening any more; the log has it too.

@@ -43,7 +43,8 @@ pub async fn run(target: &Target, args: &Args) -> Outcome {
 }
 
 fn confirm(dir: &Path) -> Outcome {
-    let refuse = |why: &str| Failure::refused(format!("did not remove {}", dir.display()), why, "answer yes, or say --yes");
+    let refuse =
+        |why: &str| Failure::refused(format!("did not remove {}", dir.display()), why, "answer yes, or say --yes");
     if !std::io::stdin().is_terminal() {
         return Err(refuse("nobody can be asked here"));
     }
@@ -56,8 +57,13 @@ fn confirm(dir: &Path) -> Outcome {
 
 /// The pidfd names this very process, so that no other of the same number is ever signalled.
 fn stop(pid: u32, dir: &Path) -> Outcome {
-    let cannot = |why: std::io::Error| Failure::failed(format!("cannot stop process {pid}"), why, "stop it by hand with SIGTERM");
-    let number = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or_else(|| cannot(std::io::Error::other("no such process")))?;
+    let cannot = |why: std::io::Error| {
+        Failure::failed(format!("cannot stop process {pid}"), why, "stop it by hand with SIGTERM")
+    };
+    let number = i32::try_from(pid)
+        .ok()
+        .and_then(Pid::from_raw)
+        .ok_or_else(|| cannot(std::io::Error::other("no such process")))?;
     let pidfd = match pidfd_open(number, PidfdFlags::empty()) {
         Ok(pidfd) => pidfd,
         Err(rustix::io::Errno::SRCH) => return Ok(()),
@@ -79,7 +85,9 @@ fn stop(pid: u32, dir: &Path) -> Outcome {
 
 /// Removes only what an `up` made: a folder that holds no store is left alone.
 fn purge(dir: &Path) -> Outcome {
-    let refuse = |why: String| Failure::refused(format!("did not remove {}", dir.display()), why, "remove it by hand if you are sure");
+    let refuse = |why: String| {
+        Failure::refused(format!("did not remove {}", dir.display()), why, "remove it by hand if you are sure")
+    };
     if !dir.join("format").exists() {
         return Err(refuse("it is not a data folder of coregent".into()));
     }

@@ -4,12 +4,12 @@
 //! `--detach` the plane is this very binary again in a session of its own, which tells through a pipe that its API
 //! answers, or why it does not.
 
+mod api;
 mod data_folder;
 mod detach;
 mod down;
-pub mod operator;
-mod api;
 mod kinds;
+pub mod operator;
 mod part;
 mod plane;
 mod progress;
@@ -56,14 +56,24 @@ pub struct Args {
 pub async fn run(target: &Target, args: Args) -> Outcome {
     let documents = manifest::read(&args.filename)?;
     coregent_process::check_support().map_err(|error| {
-        Failure::refused("cannot run pods on this machine", crate::failure::chain(&error), "allow user namespaces as named above, or run as root")
+        Failure::refused(
+            "cannot run pods on this machine",
+            crate::failure::chain(&error),
+            "allow user namespaces as named above, or run as root",
+        )
     })?;
-    if args.detach { in_background(target, &args, &documents).await } else { in_foreground(target, &args, &documents).await }
+    if args.detach {
+        in_background(target, &args, &documents).await
+    } else {
+        in_foreground(target, &args, &documents).await
+    }
 }
 
 async fn in_background(target: &Target, args: &Args, documents: &[Document]) -> Outcome {
     detach::start(&target.data_dir(), args).await?;
-    let connection = Target { kubeconfig: None, context: None, data_dir: Some(target.data_dir()), ..target.clone() }.connect().await?;
+    let connection = Target { kubeconfig: None, context: None, data_dir: Some(target.data_dir()), ..target.clone() }
+        .connect()
+        .await?;
     for line in verbs::apply::documents(&connection, documents, true).await? {
         println!("{line}");
     }

@@ -32,6 +32,10 @@ pub async fn run(target: &Target, args: Args) -> Outcome {
         without_rsm: false,
     };
     coregent_operator::run(connection.client, options, shutdown).await.map_err(|error| {
-        Failure::failed("the controllers ended", crate::failure::chain(&error), "check that the API server runs and our kinds are installed (`coregent crds`)")
+        Failure::failed(
+            "the controllers ended",
+            crate::failure::chain(&error),
+            "check that the API server runs and our kinds are installed (`coregent crds`)",
+        )
     })
 }

@@ -4,11 +4,11 @@
 //! being stopped; then the node with the pods; the API server and its store last.
 
 use super::data_folder::DataFolder;
+use super::part::Part;
 use super::{Args, signals};
+use super::{api, kinds};
 use crate::connection::{Connection, Target};
 use crate::failure::{Failure, Outcome, chain};
-use super::part::Part;
-use super::{api, kinds};
 use std::path::Path;
 
 /// Name of the one node.
@@ -35,7 +35,11 @@ impl Plane {
         let dir = folder.path().to_owned();
         let resumed = dir.join("store.db").exists();
         let network = coregent_node::network::claim(&dir).map_err(|error| {
-            Failure::refused("cannot get addresses for this control plane", chain(&error), "stop another control plane on this machine")
+            Failure::refused(
+                "cannot get addresses for this control plane",
+                chain(&error),
+                "stop another control plane on this machine",
+            )
         })?;
         let api = api::Api::start(&dir, &network, args).await?;
         let client = api.server.client();
@@ -116,7 +120,9 @@ fn start_node(client: &kube::Client, dir: &Path, network: coregent_node::Network
         node_token: api.node_token.clone(),
         longest_stop: None,
     };
-    Ok(Part::start("node", |shutdown| async move { coregent_node::run(options, shutdown).await.map_err(|error| chain(&error)) }))
+    Ok(Part::start("node", |shutdown| async move {
+        coregent_node::run(options, shutdown).await.map_err(|error| chain(&error))
+    }))
 }
 
 fn start_controllers(client: &kube::Client) -> Part {

@@ -19,7 +19,10 @@ pub fn databases(documents: &[Document], namespace: &str) -> Vec<(String, String
         .filter(|document| document.object.types.as_ref().is_some_and(|types| types.kind == "DatabaseCluster"))
         .map(|document| {
             let metadata = &document.object.metadata;
-            (metadata.namespace.clone().unwrap_or_else(|| namespace.to_owned()), metadata.name.clone().unwrap_or_default())
+            (
+                metadata.namespace.clone().unwrap_or_else(|| namespace.to_owned()),
+                metadata.name.clone().unwrap_or_default(),
+            )
         })
         .collect()
 }
@@ -49,7 +52,13 @@ pub async fn until_ready(connection: &Connection, databases: &[(String, String)]
     Ok(())
 }
 
-async fn follow(connection: &Connection, namespace: &str, name: &str, lines: &Lines, why: &mut String) -> Result<(), kube::Error> {
+async fn follow(
+    connection: &Connection,
+    namespace: &str,
+    name: &str,
+    lines: &Lines,
+    why: &mut String,
+) -> Result<(), kube::Error> {
     let api: Api<DatabaseCluster> = Api::namespaced(connection.client.clone(), namespace);
     let field = format!("metadata.name={name}");
     let mut shown = BTreeMap::new();
@@ -99,7 +108,12 @@ fn advance(cluster: &DatabaseCluster, shown: &mut BTreeMap<String, String>, line
 
 fn readiness(status: &DatabaseClusterStatus, generation: Option<i64>) -> (bool, String) {
     match status.conditions.iter().find(|condition| condition.type_ == "Ready") {
-        Some(condition) if condition.status == "True" && condition.observed_generation.is_none_or(|seen| Some(seen) == generation) => (true, String::new()),
+        Some(condition)
+            if condition.status == "True"
+                && condition.observed_generation.is_none_or(|seen| Some(seen) == generation) =>
+        {
+            (true, String::new())
+        }
         Some(condition) => (false, condition.message.clone()),
         None => (false, "no controller has looked at it yet".into()),
     }

@@ -43,7 +43,11 @@ pub async fn run(connection: &Connection, args: &Args) -> Outcome {
     for document in manifest::read(&args.filename)?.into_iter().rev() {
         let types = document.object.types.clone().unwrap_or_default();
         let served = kinds.of(&types).ok_or_else(|| {
-            Failure::refused(format!("cannot delete what {} names", document.origin), "no such kind is served here", "correct the manifest")
+            Failure::refused(
+                format!("cannot delete what {} names", document.origin),
+                "no such kind is served here",
+                "correct the manifest",
+            )
         })?;
         let namespace = document.object.metadata.namespace.clone().unwrap_or_else(|| connection.namespace.clone());
         objects.push((served, document.object.metadata.name.clone().unwrap_or_default(), namespace));

@@ -13,18 +13,28 @@ use serde_json::Value;
 /// When it is not there.
 pub async fn run(connection: &Connection, object: &[String]) -> Outcome {
     let (kind, name) = kind_and_name(object)?;
-    let name = name.ok_or_else(|| Failure::refused("which object?", "no name was given", "type KIND NAME or KIND/NAME"))?;
+    let name =
+        name.ok_or_else(|| Failure::refused("which object?", "no name was given", "type KIND NAME or KIND/NAME"))?;
     let kinds = Kinds::discover(connection).await?;
     let served = kinds.find(&kind)?;
     let what = format!("cannot describe {}/{name}", served.display());
-    let mut object = served.api(connection, &connection.namespace).get(&name).await.map_err(|error| Failure::from_api(&what, error))?;
+    let mut object = served
+        .api(connection, &connection.namespace)
+        .get(&name)
+        .await
+        .map_err(|error| Failure::from_api(&what, error))?;
     object.managed_fields_mut().clear();
     object.annotations_mut().remove("kubectl.kubernetes.io/last-applied-configuration");
-    let mut value = serde_json::to_value(&object).map_err(|error| Failure::failed(&what, error, "try `coregent get -o json`"))?;
+    let mut value =
+        serde_json::to_value(&object).map_err(|error| Failure::failed(&what, error, "try `coregent get -o json`"))?;
     hide_secrets(&served.resource.kind, &mut value);
     print!("{}", serde_saphyr::to_string(&value).unwrap_or_default());
     println!("\nEvents:");
-    let args = events::Args { watch: false, all_namespaces: !served.namespaced, about: Some(format!("{}/{name}", served.resource.kind)) };
+    let args = events::Args {
+        watch: false,
+        all_namespaces: !served.namespaced,
+        about: Some(format!("{}/{name}", served.resource.kind)),
+    };
     events::run(connection, &args).await
 }
 

@@ -44,7 +44,8 @@ pub async fn run(connection: &Connection, args: &Args) -> Outcome {
         print!("{}", output::columns(&header, &rows));
     }
     while args.watch {
-        let mut stream = api.watch(&WatchParams::default(), &version).await.map_err(|error| Failure::from_api(what, error))?.boxed();
+        let mut stream =
+            api.watch(&WatchParams::default(), &version).await.map_err(|error| Failure::from_api(what, error))?.boxed();
         while let Ok(Some(event)) = stream.try_next().await {
             match event {
                 WatchEvent::Added(event) | WatchEvent::Modified(event) => {
@@ -55,7 +56,9 @@ pub async fn run(connection: &Connection, args: &Args) -> Outcome {
                 }
                 WatchEvent::Bookmark(bookmark) => version = bookmark.metadata.resource_version,
                 WatchEvent::Deleted(_) => {}
-                WatchEvent::Error(status) => return Err(Failure::not_yet(what, status.message, "start the watch again")),
+                WatchEvent::Error(status) => {
+                    return Err(Failure::not_yet(what, status.message, "start the watch again"));
+                }
             }
         }
     }
@@ -74,7 +77,8 @@ fn concerns(event: &Event, args: &Args) -> bool {
 
 fn seen(event: &Event) -> Option<jiff::Timestamp> {
     let last = event.last_timestamp.as_ref().map(|time| time.0);
-    last.or_else(|| event.event_time.as_ref().map(|time| time.0)).or_else(|| event.metadata.creation_timestamp.as_ref().map(|time| time.0))
+    last.or_else(|| event.event_time.as_ref().map(|time| time.0))
+        .or_else(|| event.metadata.creation_timestamp.as_ref().map(|time| time.0))
 }
 
 fn row(event: &Event) -> Vec<String> {
@@ -84,7 +88,11 @@ fn row(event: &Event) -> Vec<String> {
         ago,
         event.type_.clone().unwrap_or_default(),
         event.reason.clone().unwrap_or_default(),
-        format!("{}/{}", object.kind.as_deref().unwrap_or_default().to_lowercase(), object.name.as_deref().unwrap_or_default()),
+        format!(
+            "{}/{}",
+            object.kind.as_deref().unwrap_or_default().to_lowercase(),
+            object.name.as_deref().unwrap_or_default()
+        ),
         event.message.clone().unwrap_or_default().replace('\n', " "),
     ]
 }

@@ -36,7 +36,8 @@ pub async fn run(connection: &Connection, args: &Args) -> Outcome<i32> {
         container: args.container.clone().or(first),
         ..AttachParams::default().stdin(stdin).stdout(true).stderr(true)
     };
-    let process = api.exec(&args.pod, args.command.clone(), &params).await.map_err(|error| Failure::from_api(&what, error))?;
+    let process =
+        api.exec(&args.pod, args.command.clone(), &params).await.map_err(|error| Failure::from_api(&what, error))?;
     pump(process).await.map_err(|error| Failure::failed(&what, error, "look at `coregent describe pod` for its state"))
 }
 
@@ -73,6 +74,9 @@ async fn pump(mut process: AttachedProcess) -> Result<i32, std::io::Error> {
         return Ok(0);
     }
     let causes = status.details.and_then(|details| details.causes).unwrap_or_default();
-    let code = causes.iter().find(|cause| cause.reason.as_deref() == Some("ExitCode")).and_then(|cause| cause.message.as_deref()?.parse().ok());
+    let code = causes
+        .iter()
+        .find(|cause| cause.reason.as_deref() == Some("ExitCode"))
+        .and_then(|cause| cause.message.as_deref()?.parse().ok());
     code.ok_or_else(|| std::io::Error::other(status.message.unwrap_or_else(|| "the program did not end well".into())))
 }

@@ -48,9 +48,16 @@ pub async fn run(connection: &Connection, args: &Args) -> Outcome {
     Ok(())
 }
 
-async fn print_once(connection: &Connection, served: &Served, name: Option<&str>, args: &Args, several: bool) -> Outcome {
+async fn print_once(
+    connection: &Connection,
+    served: &Served,
+    name: Option<&str>,
+    args: &Args,
+    several: bool,
+) -> Outcome {
     let rows = args.output.is_table();
-    let value = parse(&fetch(connection, &uri(connection, served, name, args, None), rows, &describe(served, name)).await?)?;
+    let value =
+        parse(&fetch(connection, &uri(connection, served, name, args, None), rows, &describe(served, name)).await?)?;
     if rows {
         let prefix = several.then(|| served.display());
         let printed = output::table(&value, args.output == Format::Wide, args.all_namespaces, prefix.as_deref());
@@ -72,7 +79,11 @@ fn describe(served: &Served, name: Option<&str>) -> String {
 }
 
 fn scope(connection: &Connection, served: &Served, args: &Args) -> String {
-    if args.all_namespaces || !served.namespaced { "the cluster".into() } else { format!("namespace {}", connection.namespace) }
+    if args.all_namespaces || !served.namespaced {
+        "the cluster".into()
+    } else {
+        format!("namespace {}", connection.namespace)
+    }
 }
 
 fn uri(connection: &Connection, served: &Served, name: Option<&str>, args: &Args, watch_from: Option<&str>) -> String {
@@ -118,7 +129,8 @@ async fn watch(connection: &Connection, served: &Served, name: Option<&str>, arg
     let mut version = first["metadata"]["resourceVersion"].as_str().unwrap_or("0").to_owned();
     loop {
         let request = request(&uri(connection, served, name, args, Some(&version)), rows)?;
-        let stream = connection.client.request_stream(request).await.map_err(|error| Failure::from_api(&what, error))?;
+        let stream =
+            connection.client.request_stream(request).await.map_err(|error| Failure::from_api(&what, error))?;
         let mut lines = std::pin::pin!(stream.lines());
         while let Ok(Some(line)) = lines.try_next().await {
             let event = parse(&line)?;
@@ -146,7 +158,8 @@ fn resource_version(object: &Value) -> Option<String> {
 }
 
 fn parse(text: &str) -> Outcome<Value> {
-    serde_json::from_str(text).map_err(|error| Failure::failed("cannot read the API server's answer", error, "try again"))
+    serde_json::from_str(text)
+        .map_err(|error| Failure::failed("cannot read the API server's answer", error, "try again"))
 }
 
 fn print_row(object: &Value, args: &Args, served: &Served, header: &mut bool) {

@@ -35,5 +35,9 @@ pub async fn run(connection: &Connection, args: &Args) -> Outcome {
         .env("PGDATABASE", std::env::var("PGDATABASE").unwrap_or_else(|_| "postgres".into()))
         .args(&args.client_args)
         .exec();
-    Err(Failure::failed("cannot start psql", error, "install the client, for example `apt-get install postgresql-client`"))
+    Err(Failure::failed(
+        "cannot start psql",
+        error,
+        "install the client, for example `apt-get install postgresql-client`",
+    ))
 }

@@ -5,8 +5,8 @@ use crate::database;
 use crate::failure::{Failure, Outcome};
 use coregent_api::{DatabaseCluster, annotations};
 use futures::{StreamExt, TryStreamExt};
-use kube::api::{Api, Patch, PatchParams, WatchEvent, WatchParams};
 use kube::ResourceExt;
+use kube::api::{Api, Patch, PatchParams, WatchEvent, WatchParams};
 use serde_json::json;
 use std::time::Duration;
 
@@ -64,17 +64,24 @@ fn refuse_what_cannot_work(cluster: &DatabaseCluster, args: &Args) -> Outcome<St
     let refuse = |why: String, remedy: &str| Failure::refused(format!("cannot switch {} over", args.name), why, remedy);
     let status = cluster.status.clone().unwrap_or_default();
     let current = status.primary.and_then(|primary| primary.current).ok_or_else(|| {
-        refuse("it has no primary now".into(), "wait until `coregent status` shows one; a lost primary is failed over by itself")
+        refuse(
+            "it has no primary now".into(),
+            "wait until `coregent status` shows one; a lost primary is failed over by itself",
+        )
     })?;
     if let Some(operation) = status.blocking_operation {
         return Err(refuse(format!("another operation is active: {}", operation.step_id), "wait until it has ended"));
     }
     let replicas: Vec<_> = status.members.iter().filter(|member| member.name != current).collect();
     match &args.to {
-        Some(to) if *to == current => Err(refuse(format!("{to} is the primary already"), "name another member with --to")),
+        Some(to) if *to == current => {
+            Err(refuse(format!("{to} is the primary already"), "name another member with --to"))
+        }
         Some(to) => match replicas.iter().find(|member| member.name == *to) {
             None => Err(refuse(format!("it has no member {to}"), "`coregent status` lists its members")),
-            Some(member) if !member.ready => Err(refuse(format!("{to} is not ready"), "wait until it streams, or name another")),
+            Some(member) if !member.ready => {
+                Err(refuse(format!("{to} is not ready"), "wait until it streams, or name another"))
+            }
             Some(_) => Ok(current),
         },
         None if replicas.iter().any(|member| member.ready) => Ok(current),
@@ -114,12 +121,17 @@ fn judge(cluster: &DatabaseCluster, from: &str, id: &str, what: &str) -> Option<
         println!("{} is now the primary of {} (was {from})", current, cluster.name_any());
         return Some(Ok(()));
     }
-    let why = status.handled_request.as_deref().and_then(|handled| handled.split_once(": ")).map_or("it was undone", |(_, why)| why);
+    let why = status
+        .handled_request
+        .as_deref()
+        .and_then(|handled| handled.split_once(": "))
+        .map_or("it was undone", |(_, why)| why);
     Some(Err(Failure::failed(what, why, format!("{from} is still the primary; `coregent events` tells more"))))
 }
 
 fn request_id() -> Outcome<String> {
     let mut bytes = [0_u8; 8];
-    getrandom::fill(&mut bytes).map_err(|error| Failure::failed("cannot draw a random number", error, "check the system"))?;
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Failure::failed("cannot draw a random number", error, "check the system"))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

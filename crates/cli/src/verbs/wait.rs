@@ -70,7 +70,9 @@ impl Goal {
             (Goal::Condition { name, value }, Some(object)) => (object, (name, value)),
         };
         let conditions = object.data["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let Some(condition) = conditions.iter().find(|c| c["type"].as_str().is_some_and(|t| t.eq_ignore_ascii_case(name))) else {
+        let Some(condition) =
+            conditions.iter().find(|c| c["type"].as_str().is_some_and(|t| t.eq_ignore_ascii_case(name)))
+        else {
             return Some(format!("it has no condition {name} yet"));
         };
         if condition["observedGeneration"].as_i64().is_some_and(|seen| Some(seen) != object.metadata.generation) {

@@ -10,11 +10,27 @@ fn orders(spec: &str) -> String {
 fn a_manifest_that_cannot_be_carried_out_is_refused_with_the_field_and_nothing_is_made() {
     let plane = Plane::up();
     let table = [
-        ("an unknown field", orders("{replica: 3, engine: {postgresql: {version: \"15\"}}, storage: {size: 1Gi}}"), "spec.replica"),
-        ("a wrong type", orders("{replicas: three, engine: {postgresql: {version: \"15\"}}, storage: {size: 1Gi}}"), "spec.replicas"),
-        ("two engines", orders("{engine: {postgresql: {version: \"15\"}, mysql: {version: \"8.0\"}}, storage: {size: 1Gi}}"), "engine"),
+        (
+            "an unknown field",
+            orders("{replica: 3, engine: {postgresql: {version: \"15\"}}, storage: {size: 1Gi}}"),
+            "spec.replica",
+        ),
+        (
+            "a wrong type",
+            orders("{replicas: three, engine: {postgresql: {version: \"15\"}}, storage: {size: 1Gi}}"),
+            "spec.replicas",
+        ),
+        (
+            "two engines",
+            orders("{engine: {postgresql: {version: \"15\"}, mysql: {version: \"8.0\"}}, storage: {size: 1Gi}}"),
+            "engine",
+        ),
         ("mysql", orders("{engine: {mysql: {version: \"8.0\"}}, storage: {size: 1Gi}}"), "mysql"),
-        ("no member", orders("{replicas: 0, engine: {postgresql: {version: \"15\"}}, storage: {size: 1Gi}}"), "spec.replicas"),
+        (
+            "no member",
+            orders("{replicas: 0, engine: {postgresql: {version: \"15\"}}, storage: {size: 1Gi}}"),
+            "spec.replicas",
+        ),
         ("no YAML", "a: [".into(), "YAML"),
         ("no kind of ours", "apiVersion: coregent.io/v1alpha1\nkind: Nothing\nmetadata: {name: a}".into(), "Nothing"),
     ];
@@ -35,13 +51,18 @@ fn an_unknown_version_and_an_absent_secret_are_said_in_the_status_and_the_secret
     let status = plane.must(["status", "orders"]);
     assert!(status.contains("99"), "{status}");
     plane.must(["delete", "dbc", "orders"]);
-    plane.apply(&orders("{replicas: 1, superuserSecret: mine, engine: {postgresql: {version: \"15\"}}, storage: {size: 1Gi}}"));
+    plane.apply(&orders(
+        "{replicas: 1, superuserSecret: mine, engine: {postgresql: {version: \"15\"}}, storage: {size: 1Gi}}",
+    ));
     plane.wait("dbc/orders", "Ready=False");
     let status = plane.must(["status", "orders"]);
     assert!(status.contains("mine"), "{status}");
-    plane.apply("apiVersion: v1\nkind: Secret\nmetadata: {name: mine}\nstringData: {username: postgres, password: hunter2}");
+    plane.apply(
+        "apiVersion: v1\nkind: Secret\nmetadata: {name: mine}\nstringData: {username: postgres, password: hunter2}",
+    );
     plane.wait("dbc/orders", "Ready");
-    let everything = plane.must(["get", "dbc", "-o", "yaml"]) + &plane.must(["events"]) + &plane.must(["logs", "orders-1-0"]);
+    let everything =
+        plane.must(["get", "dbc", "-o", "yaml"]) + &plane.must(["events"]) + &plane.must(["logs", "orders-1-0"]);
     assert!(!everything.contains("hunter2"), "a secret was printed");
 }
 

@@ -147,7 +147,14 @@ async fn a_switchover_under_load_loses_nothing_and_moves_the_primary_where_it_wa
     for _ in 0..2 {
         let before = until(&client, "orders", settled).await;
         let old = primary(&before).expect("a primary");
-        let to = before.status.expect("a status").members.into_iter().find(|member| member.name != old).expect("a replica").name;
+        let to = before
+            .status
+            .expect("a status")
+            .members
+            .into_iter()
+            .find(|member| member.name != old)
+            .expect("a replica")
+            .name;
         plane.must(["switchover", "orders", "--to", &to]);
         let after = until(&client, "orders", settled).await;
         assert_eq!(primary(&after), Some(to));

@@ -3,7 +3,7 @@
 mod bad_input;
 mod client_verbs;
 mod failover;
-mod plane;
 mod plain_workload;
+mod plane;
 mod restart;
 mod writer;

@@ -53,7 +53,8 @@ async fn stock_postgresql_survives_the_death_of_its_process_and_of_the_whole_pla
     let plane = Plane::up();
     plane.apply(STATEFUL_SET);
     plane.wait("pod/plain-0", "Ready");
-    let service: serde_json::Value = serde_json::from_str(&plane.must(["get", "service", "plain", "-o", "json"])).expect("a Service");
+    let service: serde_json::Value =
+        serde_json::from_str(&plane.must(["get", "service", "plain", "-o", "json"])).expect("a Service");
     let ip = service["spec"]["clusterIP"].as_str().expect("its address");
     let uri = format!("postgresql://postgres:plain-password@{ip}:5432/postgres");
     let psql = std::process::Command::new("psql").arg(&uri).args(["-Atc", "select 6 * 7"]).output().expect("psql");

@@ -122,11 +122,15 @@ impl Plane {
         let uid = self.must(["get", "pod", pod, "-o", "json"]);
         let uid = serde_json::from_str::<serde_json::Value>(&uid).ok()?["metadata"]["uid"].as_str()?.to_owned();
         let wanted = format!("POD_UID={uid}");
-        let processes = std::fs::read_dir("/proc").ok()?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
+        let processes =
+            std::fs::read_dir("/proc").ok()?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
         processes.into_iter().find(|pid| {
             let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
             let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-            let first = status.lines().find(|line| line.starts_with("NSpid:")).is_some_and(|line| line.split_whitespace().next_back() == Some("1"));
+            let first = status
+                .lines()
+                .find(|line| line.starts_with("NSpid:"))
+                .is_some_and(|line| line.split_whitespace().next_back() == Some("1"));
             first && environment.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes())
         })
     }
@@ -134,7 +138,8 @@ impl Plane {
     /// A client of its API.
     pub async fn client(&self) -> kube::Client {
         let kubeconfig = Kubeconfig::read_from(self.data_dir().join("kubeconfig")).expect("the kubeconfig");
-        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.expect("its configuration");
+        let config =
+            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.expect("its configuration");
         kube::Client::try_from(config).expect("a client")
     }
 }

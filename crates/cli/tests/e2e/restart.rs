@@ -18,15 +18,28 @@ async fn three_members_with_a_row() -> (Plane, String) {
 
 /// What identifies the data: PostgreSQL's system identifier, and a token in each data folder that a fresh copy lacks.
 async fn marks(plane: &Plane, uri: &str) -> (String, usize) {
-    let system: String = connect(uri).await.expect("the database accepts connections").query_one("select system_identifier::text from pg_control_system()", &[]).await.expect("a row").get(0);
+    let system: String = connect(uri)
+        .await
+        .expect("the database accepts connections")
+        .query_one("select system_identifier::text from pg_control_system()", &[])
+        .await
+        .expect("a row")
+        .get(0);
     let volumes = plane.data_dir().join("volumes");
-    let marked = std::fs::read_dir(volumes).map_or(0, |entries| entries.flatten().filter(|entry| entry.path().join("test-mark").exists()).count());
+    let marked = std::fs::read_dir(volumes)
+        .map_or(0, |entries| entries.flatten().filter(|entry| entry.path().join("test-mark").exists()).count());
     (system, marked)
 }
 
 fn mark_volumes(plane: &Plane) -> usize {
     let entries = std::fs::read_dir(plane.data_dir().join("volumes")).expect("the volumes");
-    entries.flatten().filter(|entry| std::fs::write(entry.path().join("pgdata").join("test-mark"), "x").is_ok() && std::fs::write(entry.path().join("test-mark"), "x").is_ok()).count()
+    entries
+        .flatten()
+        .filter(|entry| {
+            std::fs::write(entry.path().join("pgdata").join("test-mark"), "x").is_ok()
+                && std::fs::write(entry.path().join("test-mark"), "x").is_ok()
+        })
+        .count()
 }
 
 fn copies_kept(plane: &Plane) -> usize {
@@ -54,7 +67,10 @@ async fn kill_of_everything_and_up_gives_the_same_data_without_a_fresh_copy() {
     let (before, written) = (marks(&plane, &uri).await, rows(&uri).await);
     let member = plane.container_pid("orders-1-0").expect("a member");
     plane.kill();
-    assert!(!std::path::Path::new(&format!("/proc/{member}/root")).exists() || stopped(member), "a dead node leaves nothing running");
+    assert!(
+        !std::path::Path::new(&format!("/proc/{member}/root")).exists() || stopped(member),
+        "a dead node leaves nothing running"
+    );
     plane.must(["up", "--detach"]);
     let cluster = until(&plane.client().await, "orders", settled).await;
     assert!(primary(&cluster).is_some());

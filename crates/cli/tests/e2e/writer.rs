@@ -26,7 +26,8 @@ impl Writer {
     pub async fn start(uri: &str) -> Writer {
         let client = connect(uri).await.expect("the database accepts connections");
         client.batch_execute("create table if not exists acked (id bigint primary key)").await.expect("a table");
-        let first: i64 = client.query_one("select coalesce(max(id), 0) + 1 from acked", &[]).await.expect("a row").get(0);
+        let first: i64 =
+            client.query_one("select coalesce(max(id), 0) + 1 from acked", &[]).await.expect("a row").get(0);
         let (sender, acknowledged) = watch::channel(BTreeSet::new());
         let stop = Arc::new(AtomicBool::new(false));
         let task = tokio::spawn(write(uri.to_owned(), client, first, sender, stop.clone()));
@@ -38,7 +39,10 @@ impl Writer {
         let seen = self.acknowledged.borrow_and_update().last().copied().unwrap_or(0);
         // The row under way when this is called may have been decided before; two more cannot.
         let wait = self.acknowledged.wait_for(|rows| rows.last().copied().unwrap_or(0) > seen + 1);
-        tokio::time::timeout(crate::plane::PATIENCE, wait).await.expect("a write is acknowledged").expect("the writer runs");
+        tokio::time::timeout(crate::plane::PATIENCE, wait)
+            .await
+            .expect("a write is acknowledged")
+            .expect("the writer runs");
     }
 
     /// Stops; gives every acknowledged row.
@@ -88,7 +92,8 @@ pub async fn write_to_each(members: Vec<(String, String)>, seconds: u64) -> Vec<
         tokio::spawn(async move {
             while tokio::time::Instant::now() < until {
                 if let Ok(client) = connect(&uri).await
-                    && let Ok(row) = client.query_one("insert into direct (id) values (default) returning id", &[]).await
+                    && let Ok(row) =
+                        client.query_one("insert into direct (id) values (default) returning id", &[]).await
                 {
                     let _ = sender.send((member.clone(), row.get(0)));
                 }

@@ -24,7 +24,7 @@ pub enum Ruling {
         /// Why, for people.
         why: String,
         /// What to do about it now.
-        step: Option<Step>,
+        step: Option<Box<Step>>,
         /// Milliseconds after which the answer may differ by itself.
         again: Option<u64>,
     },
@@ -104,5 +104,5 @@ fn kill_first(lease: &Lease, pod: &Pod, waited: u64, expired: bool) -> Ruling {
         version: pod.version.clone(),
         epoch: lease.epoch,
     };
-    Ruling::NotYet { why, step: Some(step), again: Some(KILL_WAIT.saturating_sub(waited).max(1)) }
+    Ruling::NotYet { why, step: Some(Box::new(step)), again: Some(KILL_WAIT.saturating_sub(waited).max(1)) }
 }

@@ -53,7 +53,7 @@ pub(super) fn hold(draft: &mut Draft<'_>, lease: &Lease) {
                 draft.again_opt(again);
                 if let Some(step) = step {
                     draft.event(true, "FencingOldPrimary", step.to_string());
-                    draft.step(step);
+                    draft.step(*step);
                 }
             }
         }

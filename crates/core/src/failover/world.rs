@@ -103,7 +103,7 @@ pub enum LeaseView {
         why: String,
     },
     /// It is there.
-    Present(Lease),
+    Present(Box<Lease>),
 }
 
 impl LeaseView {

@@ -194,7 +194,7 @@ fn lease_view(tracked: &Tracked) -> LeaseView {
         Ok(identity) => Holder::Member(identity),
         Err(_) => Holder::Stranger(identity.to_owned()),
     };
-    LeaseView::Present(Lease {
+    LeaseView::Present(Box::new(Lease {
         version: lease.resource_version().unwrap_or_default(),
         epoch: Epoch(leases::epoch(lease)),
         holder,
@@ -202,7 +202,7 @@ fn lease_view(tracked: &Tracked) -> LeaseView {
         unchanged_since: tracked.renewed,
         epoch_since: tracked.epoch_since,
         raised_at: tracked.epoch_version,
-    })
+    }))
 }
 
 fn granted(lease: &LeaseObject) -> Option<MemberName> {

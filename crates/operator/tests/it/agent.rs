@@ -24,7 +24,6 @@ pub struct Agent {
     pub client: Client,
     pub net: Net,
     pub cluster: String,
-    pub bootstrap: String,
     pub member: MemberName,
     pub pod_uid: String,
     pub address: String,
@@ -43,7 +42,6 @@ impl Agent {
         client: Client,
         net: Net,
         cluster: &str,
-        bootstrap: String,
         member: &str,
         pod_uid: String,
         address: String,
@@ -54,7 +52,6 @@ impl Agent {
             client,
             net,
             cluster: cluster.to_owned(),
-            bootstrap,
             member: member.into(),
             pod_uid,
             address,
@@ -125,16 +122,14 @@ impl Agent {
         }
         // The predecessor of this member is dead: the volume's lock says so (F5).
         let predecessor = holder.starts_with(&format!("{member}/"));
-        if (held && (dead || !is_target)) || (predecessor && !held && !is_target) {
+        if (held && dead) || (predecessor && !is_target) {
             self.stop();
-            return self.release(lease, fence, epoch).await;
+            return self.release(lease, fence).await;
         }
         match target {
             None => self.leave(epoch).await,
             Some(_) if is_target && held => self.hold(lease, fence, epoch).await,
             Some(target) if is_target => {
-                let expired = matches!(target.proof, fence::Proof::Expired);
-                let _ = expired;
                 let retake = predecessor || (holder.is_empty() && self.mine != Some(epoch));
                 let proven = !matches!(target.proof, fence::Proof::Bootstrap) || holder.is_empty();
                 if !(self.released && self.mine == Some(epoch)) && (retake || proven) {
@@ -155,7 +150,7 @@ impl Agent {
         self.leases().replace(&lease.name_any(), &PostParams::default(), &lease).await.is_ok()
     }
 
-    async fn release(&mut self, lease: Lease, mut fence: Fence, epoch: Epoch) {
+    async fn release(&mut self, lease: Lease, mut fence: Fence) {
         let volume = self.net.get(self.member.as_str());
         if let Some(data) = &volume.data {
             let position = data.position();
@@ -168,7 +163,6 @@ impl Agent {
         }
         if self.put(lease, &fence, None).await {
             self.released = true;
-            self.mine = Some(epoch);
             self.renewed = None;
         }
     }

@@ -279,13 +279,11 @@ async fn look_after(client: &Client, net: &Net, agents: &Agents, pod: &Pod, run:
         return;
     }
     let cluster = pod.labels().get("coregent.io/cluster").cloned().unwrap_or_default();
-    let bootstrap = env("COREGENT_BOOTSTRAP_LEASE").unwrap_or_default();
     let asynchronous = env("COREGENT_REPLICATION_MODE").as_deref() == Some("Async");
     let agent = Agent::new(
         client.clone(),
         net.clone(),
         &cluster,
-        bootstrap,
         &member,
         uid.clone(),
         address,

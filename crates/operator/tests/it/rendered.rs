@@ -54,7 +54,7 @@ fn every_problem_of_a_spec_names_its_field() {
         (json!({"engine": {"postgresql": {"version": "99"}}}), ["version", "99"]),
         (json!({"config": {"synchronous_standby_names": "*"}}), ["spec.config.synchronous_standby_names", "remove it"]),
         (json!({"config": {"a b": "1"}}), ["spec.config.a b", "no name"]),
-        (json!({"resources": {"limit": {}, "requests": 5}}), ["spec.resources", "requests"]),
+        (json!({"resources": {"limit": {}, "requests": 5}}), ["spec.resources", "expected a map"]),
         (json!({"env": [{"name": "A", "valu": "x"}]}), ["spec.env[0]", "valu"]),
     ] {
         let problems = validate::problems(&cluster(spec.clone()).spec).join("; ");

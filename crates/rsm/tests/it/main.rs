@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
+mod admission;
 mod controller;
 mod passes;
 mod plane;

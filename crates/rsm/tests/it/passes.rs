@@ -81,7 +81,7 @@ async fn drift_is_corrected_and_what_others_added_stays() {
     plane.patch::<StatefulSet>("bar", json!({"spec": {"replicas": 7}, "metadata": {"labels": {"theirs": "x"}}})).await;
     assert_eq!(plane.pass("bar").await, ["PUT statefulsets/bar"]);
     let set = plane.get::<StatefulSet>("bar").await.unwrap();
-    assert_eq!((set.labels()["theirs"].as_str(), set.spec.unwrap().replicas), ("x", Some(3)));
+    assert_eq!((set.labels()["theirs"].as_str(), set.spec.as_ref().unwrap().replicas), ("x", Some(3)));
     plane.settle("bar").await;
 }
 

@@ -4,8 +4,8 @@ use crate::output::{age, columns};
 use coregent_api::DatabaseCluster;
 use coregent_api::database::{DatabaseClusterStatus, LastFailover, Lossless, Member, ReplicationMode};
 use coregent_core::operation::BlockingOperation;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use std::fmt::Write;
 
@@ -33,7 +33,11 @@ fn headline(cluster: &DatabaseCluster, status: &DatabaseClusterStatus) -> String
         ReplicationMode::Async => "async".to_owned(),
         ReplicationMode::Quorum => format!("quorum k={}", cluster.spec.effective_k()),
     };
-    let epoch = status.primary.as_ref().and_then(|primary| primary.epoch).map_or(String::new(), |epoch| format!("  epoch {epoch}"));
+    let epoch = status
+        .primary
+        .as_ref()
+        .and_then(|primary| primary.epoch)
+        .map_or(String::new(), |epoch| format!("  epoch {epoch}"));
     let ready = status.ready.as_deref().unwrap_or("0");
     format!("{}  {phase}  {ready} ready  {}  {mode}{epoch}\n", cluster.name_any(), cluster.spec.database_image())
 }
@@ -41,7 +45,8 @@ fn headline(cluster: &DatabaseCluster, status: &DatabaseClusterStatus) -> String
 fn members(status: &DatabaseClusterStatus) -> String {
     let last = status.members.len().saturating_sub(1);
     let rows: Vec<_> = status.members.iter().enumerate().map(|(index, member)| row(member, index == last)).collect();
-    let header = ["   MEMBER", "ROLE", "READY", "STATE", "TIMELINE", "POSITION", "LAG", "HOST", "LAST ERROR"].map(String::from);
+    let header =
+        ["   MEMBER", "ROLE", "READY", "STATE", "TIMELINE", "POSITION", "LAG", "HOST", "LAST ERROR"].map(String::from);
     if rows.is_empty() { String::new() } else { columns(&header, &rows) }
 }
 

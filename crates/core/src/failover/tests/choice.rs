@@ -221,7 +221,8 @@ fn the_initial_set_is_exactly_the_members_that_left_for_the_epoch() {
 /// F10 in async mode; each row: the release, the positions, how long the round has gone on, whom it names.
 #[test]
 fn in_async_mode_a_loss_waits_for_the_delay_and_a_lossless_change_does_not() {
-    let table: [(&str, Option<u64>, u64, bool, u64, Option<&str>); 7] = [
+    type Row = (&'static str, Option<u64>, u64, bool, u64, Option<&'static str>);
+    let table: [Row; 7] = [
         ("B holds all that A released: at once", Some(1_000), 1_000, true, 1, Some("orders-2")),
         ("B is short and A runs: A is waited for", Some(1_000), 990, true, 5_000, None),
         ("B is short and A is gone: not before the delay", Some(1_000), 990, false, 29_999, None),

@@ -140,7 +140,7 @@ pub(super) fn healthy() -> World {
             ..Memory::default()
         },
         step_seen: Monotonic(NOW),
-        lease: LeaseView::Present(Lease {
+        lease: LeaseView::Present(Box::new(Lease {
             version: "90".into(),
             epoch: Epoch(1),
             holder: Holder::Member(holder("1")),
@@ -154,7 +154,7 @@ pub(super) fn healthy() -> World {
             unchanged_since: Monotonic(NOW - 1_000),
             epoch_since: Monotonic(1),
             raised_at: 10,
-        }),
+        })),
         grant: Some(name("1")),
         members,
         instances: Some(vec![1, 2, 3]),
