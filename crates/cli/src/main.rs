@@ -13,6 +13,7 @@ mod verbs;
 use args::{Cli, Verb};
 use clap::{CommandFactory, Parser};
 use failure::{Failure, Outcome};
+use std::io::IsTerminal;
 use std::process;
 
 fn main() -> process::ExitCode {
@@ -109,5 +110,11 @@ fn init_tracing(verbose: u8) {
     };
     let filter = tracing_subscriber::EnvFilter::try_from_env("COREGENT_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .with_ansi(colours)
+        .init();
 }

@@ -170,7 +170,7 @@ async fn a_pods_token_lives_as_long_as_the_pod() {
     let refused = accounts.create_token_request("me", &PostParams::default(), &request("other")).await;
     assert_eq!(code(refused).0, 409);
     let made = accounts.create_token_request("me", &PostParams::default(), &request(&uid)).await.unwrap();
-    let token = made.status.unwrap().token;
+    let token = made.status.unwrap().token.unwrap();
 
     let served = serve(&server).await;
     let api: Api<Pod> = Api::default_namespaced(served.client(Some(&token)).await);

@@ -103,7 +103,9 @@ fn describe_failover(failover: &LastFailover, now: Timestamp) -> String {
             // The status keeps whole seconds.
             match completed.duration_since(detected).as_secs() {
                 0 | 1 => text.push_str(", took less than 2s"),
-                seconds => { let _ = write!(text, ", took {}", age(seconds)); }
+                seconds => {
+                    let _ = write!(text, ", took {}", age(seconds));
+                }
             }
         }
     }
