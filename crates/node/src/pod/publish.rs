@@ -30,9 +30,11 @@ pub(crate) struct Identity {
 impl Publisher {
     /// Starts the writer. `current` is the status as the API has it.
     pub fn start(client: Client, pod: Identity, current: PodStatus) -> Self {
+        // What the API has is taken here and not by the task: it may begin only after the first `publish`.
+        let have = as_value(&current);
         let (wanted, updates) = watch::channel((0, current));
         let (progress, written) = watch::channel(0);
-        tokio::spawn(write_all(client, pod, updates, progress));
+        tokio::spawn(write_all(client, pod, have, updates, progress));
         Self { wanted, written }
     }
 
@@ -63,11 +65,11 @@ impl Publisher {
 async fn write_all(
     client: Client,
     pod: Identity,
+    mut have: Value,
     mut updates: watch::Receiver<(u64, PodStatus)>,
     progress: watch::Sender<u64>,
 ) {
     let api: Api<Pod> = Api::namespaced(client, &pod.namespace);
-    let mut have = as_value(&updates.borrow_and_update().1);
     while updates.changed().await.is_ok() {
         let mut pause = Duration::from_millis(50);
         loop {
@@ -79,8 +81,7 @@ async fn write_all(
                     progress.send_replace(version);
                     break;
                 }
-                // The pod is gone, or another has its name: nobody wants to know any more.
-                Err(kube::Error::Api(e)) if matches!(e.code, 404 | 409) => {
+                Err(kube::Error::Api(e)) if matches!(e.code, 404 | 409) && is_gone(&api, &pod).await => {
                     progress.send_replace(u64::MAX);
                     return;
                 }
@@ -99,6 +100,15 @@ async fn write(api: &Api<Pod>, pod: &Identity, have: &Value, new: &Value) -> Res
     // The uid makes the write conditional: a pod of the same name that came after this one is not touched.
     let patch = json!({"metadata": {"uid": pod.uid}, "status": status});
     api.patch_status(&pod.name, &PatchParams::default(), &Patch::Merge(&patch)).await.map(drop)
+}
+
+/// Whether the pod is gone or another has its name: then nobody wants to know any more. A conflict alone may be
+/// no more than somebody else's write at the same moment.
+async fn is_gone(api: &Api<Pod>, pod: &Identity) -> bool {
+    match api.get_opt(&pod.name).await {
+        Ok(found) => found.and_then(|p| p.metadata.uid).as_ref() != Some(&pod.uid),
+        Err(_) => false,
+    }
 }
 
 fn as_value(status: &PodStatus) -> Value {

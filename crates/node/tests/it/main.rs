@@ -5,10 +5,17 @@ mod fixture;
 mod harness;
 mod pods;
 mod postgres;
+mod server;
+mod volumes;
 
 fn main() -> std::process::ExitCode {
     if let Some(code) = coregent_process::dispatch(std::env::args_os()) {
         std::process::exit(code);
     }
-    harness::run(&[("pods", pods::TESTS), ("postgres", postgres::TESTS)])
+    harness::run(&[
+        ("pods", pods::TESTS),
+        ("postgres", postgres::TESTS),
+        ("server", server::TESTS),
+        ("volumes", volumes::TESTS),
+    ])
 }

@@ -52,6 +52,7 @@ fn init_containers_run_in_order_and_a_finished_pod_has_succeeded() {
         assert_eq!((ended.exit_code, ended.reason.as_deref()), (0, Some("Completed")));
         assert!(ended.container_id.unwrap().starts_with("coregent://"));
         assert_eq!(status.qos_class.as_deref(), Some("BestEffort"));
+        assert!(status.host_ip.is_some() && status.start_time.is_some(), "{status:?}");
     });
 }
 
