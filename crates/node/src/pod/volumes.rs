@@ -186,7 +186,9 @@ impl Volumes {
                 return Err(VolumeError::Token { volume: volume.to_owned(), account, reason });
             }
         };
-        Ok(self.tokens.entry(key).insert_entry(token).get().value.clone())
+        let value = token.value.clone();
+        self.tokens.insert(key, token);
+        Ok(value)
     }
 
     /// What a container sees of the volumes: source, target, read-only; parents before what lies below them.
@@ -292,7 +294,9 @@ fn host_path(source: &HostPathVolumeSource) -> io::Result<PathBuf> {
         "File" if !fs::metadata(&path)?.is_file() => {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "hostPath type File: not a file"));
         }
-        _ => drop(fs::metadata(&path)?),
+        _ => {
+            fs::metadata(&path)?;
+        }
     }
     Ok(path)
 }

@@ -1,6 +1,8 @@
 //! Tests of a whole node: the real API server in memory, real containers. This binary is also the shim of the
 //! containers that it starts.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may; without libtest clippy does not see that it is one")]
+
 mod fixture;
 mod harness;
 mod pods;

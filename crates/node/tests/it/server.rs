@@ -11,14 +11,22 @@ use crate::{
     tests,
 };
 
-tests![logs_are_told_to_the_holder_of_the_token_alone, a_followed_log_ends_with_its_container];
+tests![
+    logs_are_told_to_the_holder_of_the_token_alone,
+    a_followed_log_ends_with_its_container,
+    an_exec_tells_its_output_then_its_exit_code_and_then_closes_in_order,
+];
 
-/// The code and the rest of the answer to a GET.
-async fn get(world: &World, path: &str, token: &str) -> (u16, String) {
+async fn connect(world: &World) -> TcpStream {
     let status = world.node_object().await.status.unwrap();
     let port = status.daemon_endpoints.unwrap().kubelet_endpoint.unwrap().port;
     let host = status.addresses.unwrap().into_iter().find(|a| a.type_ == "InternalIP").unwrap().address;
-    let mut stream = TcpStream::connect(format!("{host}:{port}")).await.unwrap();
+    TcpStream::connect(format!("{host}:{port}")).await.unwrap()
+}
+
+/// The code and the rest of the answer to a GET.
+async fn get(world: &World, path: &str, token: &str) -> (u16, String) {
+    let mut stream = connect(world).await;
     let request =
         format!("GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
@@ -59,5 +67,50 @@ fn a_followed_log_ends_with_its_container() {
         let ((code, text), ()) = tokio::join!(follow, go);
         assert_eq!(code, 200);
         assert!(text.contains("first\n") && text.contains("last\n"), "{text}");
+    });
+}
+
+/// The messages of a WebSocket answer: each frame's type and content. Enough for short frames from a server.
+fn frames(mut bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
+    let mut frames = Vec::new();
+    while let [first, length, rest @ ..] = bytes {
+        let (length, rest) = match *length {
+            126 => (usize::from(u16::from_be_bytes([rest[0], rest[1]])), &rest[2..]),
+            short => (usize::from(short), rest),
+        };
+        frames.push((first & 0x0f, rest[..length].to_vec()));
+        bytes = &rest[length..];
+    }
+    frames
+}
+
+fn an_exec_tells_its_output_then_its_exit_code_and_then_closes_in_order() {
+    fixture::run(|world| async move {
+        let main = json!({"name": "main", "image": "busybox", "command": ["sleep", "1000"]});
+        world.pod("p", json!({"containers": [main], "terminationGracePeriodSeconds": 0})).await;
+        world.until("p", "running container", is_ready).await;
+        let mut stream = connect(&world).await;
+        let request = "GET /exec/default/p/main?command=sh&command=-c&command=echo%20out%3B%20exit%207&stdout=true \
+            HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer token\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+            Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+            Sec-WebSocket-Protocol: v4.channel.k8s.io, v5.channel.k8s.io\r\n\r\n";
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        // Everything up to the close frame; then the server waits for ours.
+        let close = [0x88, 2, 0x03, 0xe8];
+        while !answer.ends_with(&close) {
+            let mut buffer = [0; 4096];
+            let n = stream.read(&mut buffer).await.unwrap();
+            assert_ne!(n, 0, "{}", String::from_utf8_lossy(&answer));
+            answer.extend_from_slice(&buffer[..n]);
+        }
+        let end = answer.windows(4).position(|w| w == b"\r\n\r\n").unwrap() + 4;
+        let head = String::from_utf8_lossy(&answer[..end]).to_lowercase();
+        assert!(head.starts_with("http/1.1 101") && head.contains("v5.channel.k8s.io"), "{head}");
+        let frames = frames(&answer[end..]);
+        assert_eq!(frames[0], (2, b"\x01out\n".to_vec()));
+        let (kind, status) = &frames[1];
+        let status: serde_json::Value = serde_json::from_slice(&status[1..]).unwrap();
+        assert_eq!((*kind, &status["details"]["causes"][0]["message"]), (2, &json!("7")));
     });
 }
