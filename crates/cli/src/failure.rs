@@ -11,8 +11,6 @@ pub enum ExitCode {
     Refused = 2,
     /// Not yet: trying again later may work.
     NotYet = 3,
-    /// Some of it was done.
-    Partly = 4,
 }
 
 /// What was refused or failed, why, and what to do: one line each, never a backtrace.

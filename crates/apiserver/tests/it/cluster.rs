@@ -19,7 +19,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A control plane without processes. It stops when it is dropped.
 pub struct Cluster {
     pub client: Client,
-    pub shutdown: CancellationToken,
     _stop: DropGuard,
 }
 
@@ -40,7 +39,7 @@ impl Cluster {
             register(&client, node).await;
             tokio::spawn(kubelet(client.clone(), (*node).to_owned(), shutdown.clone()));
         }
-        Self { client, _stop: shutdown.clone().drop_guard(), shutdown }
+        Self { client, _stop: shutdown.drop_guard() }
     }
 
     /// Waits until `found` gives something.

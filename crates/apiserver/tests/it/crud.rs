@@ -8,7 +8,9 @@ use serde_json::json;
 use crate::memory;
 
 pub fn config_map(name: &str, value: &str) -> ConfigMap {
-    serde_json::from_value(json!({"metadata": {"name": name, "labels": {"v": value}}, "data": {"k": value}})).unwrap()
+    // A label's value has at most 63 characters; data may be longer.
+    let label: String = value.chars().take(63).collect();
+    serde_json::from_value(json!({"metadata": {"name": name, "labels": {"v": label}}, "data": {"k": value}})).unwrap()
 }
 
 pub fn code<T: std::fmt::Debug>(result: kube::Result<T>) -> (u16, String) {

@@ -1,7 +1,7 @@
 //! How long no write is acknowledged.
 
 use crate::figures::Table;
-use crate::plane::{Plane, kill_and_wait, primary, settled, until};
+use crate::plane::{Plane, epoch, kill_and_wait, primary, settled, until};
 use coregent_api::DatabaseCluster;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeSet;
@@ -86,8 +86,8 @@ impl Round {
     }
 
     /// The longest time without an acknowledgement from `since` until writes flow again.
-    async fn pause(&self, since: Instant, changed_from: &str) -> Duration {
-        until(&self.client, "orders", |cluster| primary(cluster).is_some_and(|now| now != changed_from)).await;
+    async fn pause(&self, since: Instant, before: &DatabaseCluster) -> Duration {
+        until(&self.client, "orders", |cluster| epoch(cluster) > epoch(before)).await;
         let resumed = Instant::now();
         loop {
             let times: Vec<Instant> =
@@ -125,12 +125,12 @@ pub async fn postmaster_killed(table: &mut Table, mode: &str, rounds: usize) {
     let round = Round::begin(mode).await;
     let mut times = Vec::new();
     for _ in 0..rounds {
-        let (_, old) = round.settled().await;
+        let (before, old) = round.settled().await;
         let container = round.plane.container_pid(&format!("{old}-0")).expect("the member's first process");
         let postmaster = postmaster_of(container).expect("a postmaster");
         let killed = Instant::now();
         let _ = kill_process(Pid::from_raw(postmaster).expect("a process id"), Signal::KILL);
-        times.push(round.pause(killed, &old).await);
+        times.push(round.pause(killed, &before).await);
     }
     round.settled().await;
     round
@@ -152,11 +152,11 @@ pub async fn member_killed(table: &mut Table, rounds: usize) {
     let round = Round::begin("Quorum").await;
     let mut times = Vec::new();
     for _ in 0..rounds {
-        let (_, old) = round.settled().await;
+        let (before, old) = round.settled().await;
         let container = round.plane.container_pid(&format!("{old}-0")).expect("the member's first process");
         let killed = Instant::now();
         kill_and_wait(container);
-        times.push(round.pause(killed, &old).await);
+        times.push(round.pause(killed, &before).await);
     }
     round.settled().await;
     round.end(table, "whole member killed, Quorum: no write acknowledged for", times, "1 s median").await;
@@ -167,11 +167,11 @@ pub async fn member_frozen(table: &mut Table, rounds: usize) {
     let round = Round::begin("Quorum").await;
     let mut times = Vec::new();
     for _ in 0..rounds {
-        let (_, old) = round.settled().await;
+        let (before, old) = round.settled().await;
         let tree = tree_of(round.plane.container_pid(&format!("{old}-0")).expect("the member's first process"));
         let frozen = Instant::now();
         signal(&tree, Signal::STOP);
-        times.push(round.pause(frozen, &old).await);
+        times.push(round.pause(frozen, &before).await);
         signal(&tree, Signal::CONT);
     }
     round.settled().await;
@@ -201,10 +201,10 @@ pub async fn switched_over(table: &mut Table, rounds: usize) {
     let round = Round::begin("Quorum").await;
     let mut times = Vec::new();
     for _ in 0..rounds {
-        let (_, old) = round.settled().await;
+        let (before, _) = round.settled().await;
         let asked = Instant::now();
         round.plane.must(["switchover", "orders"]);
-        times.push(round.pause(asked, &old).await);
+        times.push(round.pause(asked, &before).await);
     }
     round.settled().await;
     round.end(table, "switchover, Quorum: no write acknowledged for", times, "0.7 s median").await;

@@ -199,6 +199,12 @@ pub fn primary(cluster: &DatabaseCluster) -> Option<String> {
     cluster.status.as_ref()?.primary.as_ref()?.current.clone()
 }
 
+/// The election round that it is in. A failover raises it, whether another member was chosen or the old primary restarted
+/// in place because it alone had the end of the log.
+pub fn epoch(cluster: &DatabaseCluster) -> Option<u64> {
+    cluster.status.as_ref()?.primary.as_ref()?.epoch
+}
+
 /// Every member is ready and nothing is going on.
 pub fn settled(cluster: &DatabaseCluster) -> bool {
     cluster.status.as_ref().is_some_and(|status| {

@@ -1,7 +1,7 @@
 //! The plane ends, gently or not, and starts again.
 
 use crate::plane::{Plane, primary, settled, until};
-use crate::writer::{Writer, connect, rows};
+use crate::writer::{Writer, connected, rows};
 
 const ORDERS: &str = include_str!("../../../../examples/postgres.yaml");
 
@@ -18,9 +18,8 @@ async fn three_members_with_a_row() -> (Plane, String) {
 
 /// What identifies the data: PostgreSQL's system identifier, and a token in each data folder that a fresh copy lacks.
 async fn marks(plane: &Plane, uri: &str) -> (String, usize) {
-    let system: String = connect(uri)
+    let system: String = connected(uri)
         .await
-        .expect("the database accepts connections")
         .query_one("select system_identifier::text from pg_control_system()", &[])
         .await
         .expect("a row")

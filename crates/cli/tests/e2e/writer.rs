@@ -21,10 +21,24 @@ pub async fn connect(uri: &str) -> Result<Client, tokio_postgres::Error> {
     Ok(client)
 }
 
+/// A connection, waited for: after a restart the status still says for a moment what it said before.
+pub async fn connected(uri: &str) -> Client {
+    let attempt = async {
+        loop {
+            match connect(uri).await {
+                Ok(client) => return client,
+                // Nothing tells a client when a database is back; it has to ask.
+                Err(_) => tokio::time::sleep(std::time::Duration::from_millis(10)).await,
+            }
+        }
+    };
+    tokio::time::timeout(crate::plane::PATIENCE, attempt).await.expect("the database accepts connections")
+}
+
 impl Writer {
     /// Makes the table and starts to write.
     pub async fn start(uri: &str) -> Writer {
-        let client = connect(uri).await.expect("the database accepts connections");
+        let client = connected(uri).await;
         client.batch_execute("create table if not exists acked (id bigint primary key)").await.expect("a table");
         let first: i64 =
             client.query_one("select coalesce(max(id), 0) + 1 from acked", &[]).await.expect("a row").get(0);
@@ -79,7 +93,7 @@ async fn write(uri: String, client: Client, first: i64, sender: watch::Sender<BT
 
 /// Rows that the database has.
 pub async fn rows(uri: &str) -> BTreeSet<i64> {
-    let client = connect(uri).await.expect("the database accepts connections");
+    let client = connected(uri).await;
     client.query("select id from acked", &[]).await.expect("rows").iter().map(|row| row.get(0)).collect()
 }
 
