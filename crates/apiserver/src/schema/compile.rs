@@ -322,10 +322,8 @@ impl Compiler {
             }
             if field.default.is_none() && !items.checks.required.contains(key) {
                 let path = format!("{path}.items.properties[{key}].default");
-                let detail = format!(
-                    "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property"
-                );
-                self.errors.push(FieldError::required(&path, &detail));
+                let detail = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
+                self.errors.push(FieldError::required(&path, detail));
             }
         }
     }

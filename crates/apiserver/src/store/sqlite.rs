@@ -185,7 +185,8 @@ fn recover(file: &Connection, path: &Path, history: usize) -> Result<State, Open
 }
 
 fn read_row(row: &rusqlite::Row<'_>, state: &State, path: &Path) -> Result<Event, OpenError> {
-    let fields = || -> rusqlite::Result<(i64, String, String, String, i64, Vec<u8>, Vec<u8>)> {
+    type Fields = (i64, String, String, String, i64, Vec<u8>, Vec<u8>);
+    let fields = || -> rusqlite::Result<Fields> {
         Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?, row.get(6)?))
     };
     let (revision, resource, namespace, name, kind, value, sum) = fields().map_err(explain(path, "read"))?;

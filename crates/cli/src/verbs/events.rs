@@ -43,7 +43,10 @@ pub async fn run(connection: &Connection, args: &Args) -> Outcome {
     } else {
         print!("{}", output::columns(&header, &rows));
     }
-    while args.watch {
+    if !args.watch {
+        return Ok(());
+    }
+    loop {
         let mut stream =
             api.watch(&WatchParams::default(), &version).await.map_err(|error| Failure::from_api(what, error))?.boxed();
         while let Ok(Some(event)) = stream.try_next().await {
@@ -62,7 +65,6 @@ pub async fn run(connection: &Connection, args: &Args) -> Outcome {
             }
         }
     }
-    Ok(())
 }
 
 fn concerns(event: &Event, args: &Args) -> bool {

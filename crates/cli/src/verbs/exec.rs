@@ -4,7 +4,6 @@ use crate::connection::Connection;
 use crate::failure::{Failure, Outcome};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, AttachParams, AttachedProcess};
-use std::io::IsTerminal;
 
 /// Where and what to run.
 #[derive(Debug, clap::Args)]
@@ -31,7 +30,7 @@ pub async fn run(connection: &Connection, args: &Args) -> Outcome<i32> {
     let what = format!("cannot run {} in pod {}", args.command.first().map_or("", String::as_str), args.pod);
     let pod = api.get(&args.pod).await.map_err(|error| Failure::from_api(&what, error))?;
     let first = pod.spec.and_then(|spec| spec.containers.into_iter().next()).map(|container| container.name);
-    let stdin = args.stdin && !std::io::stdin().is_terminal() || args.stdin;
+    let stdin = args.stdin;
     let params = AttachParams {
         container: args.container.clone().or(first),
         ..AttachParams::default().stdin(stdin).stdout(true).stderr(true)

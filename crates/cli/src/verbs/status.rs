@@ -44,7 +44,10 @@ pub async fn run(connection: &Connection, args: &Args) -> Outcome {
         return nothing(connection, args);
     }
     print(&clusters, args, false)?;
-    while args.watch {
+    if !args.watch {
+        return Ok(());
+    }
+    loop {
         let params = WatchParams { field_selector: field.clone(), ..WatchParams::default() };
         let mut events = api.watch(&params, &version).await.map_err(|error| Failure::from_api(what, error))?.boxed();
         while let Ok(Some(event)) = events.try_next().await {
@@ -66,7 +69,6 @@ pub async fn run(connection: &Connection, args: &Args) -> Outcome {
             print(&clusters, args, true)?;
         }
     }
-    Ok(())
 }
 
 fn nothing(connection: &Connection, args: &Args) -> Outcome {

@@ -191,7 +191,7 @@ pub async fn until(client: &kube::Client, name: &str, wanted: impl Fn(&DatabaseC
             }
         }
     };
-    tokio::time::timeout(PATIENCE, look).await.unwrap_or_else(|_| panic!("{name} did not become as wanted"))
+    tokio::time::timeout(PATIENCE, look).await.expect("the cluster becomes as wanted")
 }
 
 /// The primary of a healthy cluster.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio_postgres::{Client, NoTls};
 
 /// Writes rows 1, 2, 3 … through `uri`, connecting again whenever the connection breaks. A row whose fate is not
@@ -95,29 +95,4 @@ async fn write(uri: String, client: Client, first: i64, sender: watch::Sender<BT
 pub async fn rows(uri: &str) -> BTreeSet<i64> {
     let client = connected(uri).await;
     client.query("select id from acked", &[]).await.expect("rows").iter().map(|row| row.get(0)).collect()
-}
-
-/// Members that acknowledged writes addressed to them directly, as they came: (member, row).
-pub async fn write_to_each(members: Vec<(String, String)>, seconds: u64) -> Vec<(String, i64)> {
-    let (sender, mut receiver) = mpsc::unbounded_channel();
-    let until = tokio::time::Instant::now() + std::time::Duration::from_secs(seconds);
-    for (member, uri) in members {
-        let sender = sender.clone();
-        tokio::spawn(async move {
-            while tokio::time::Instant::now() < until {
-                if let Ok(client) = connect(&uri).await
-                    && let Ok(row) =
-                        client.query_one("insert into direct (id) values (default) returning id", &[]).await
-                {
-                    let _ = sender.send((member.clone(), row.get(0)));
-                }
-            }
-        });
-    }
-    drop(sender);
-    let mut acknowledged = Vec::new();
-    while let Some(one) = receiver.recv().await {
-        acknowledged.push(one);
-    }
-    acknowledged
 }

@@ -33,7 +33,7 @@ enum Holder<'a> {
     Nobody,
     Claim(&'a PersistentVolumeClaim),
     /// It names a claim that the world does not hold. The server is asked before anything is concluded from that.
-    Missing(Target),
+    Missing(Box<Target>),
 }
 
 /// What to write for one volume.
@@ -60,13 +60,13 @@ fn holder<'a>(world: &'a World, volume: &PersistentVolume) -> Holder<'a> {
     let (namespace, name, uid) = (namespace.unwrap_or_default(), name.unwrap_or_default(), uid.unwrap_or_default());
     match world.tables.claims.get(&namespace, &name) {
         Some(claim) if claim.metadata.uid.as_ref() == Some(&uid) => Holder::Claim(claim),
-        _ => Holder::Missing(Target {
+        _ => Holder::Missing(Box::new(Target {
             resource: ApiResource::erase::<PersistentVolumeClaim>(&()),
             namespace,
             name,
             uid,
             resource_version: String::new(),
-        }),
+        })),
     }
 }
 

@@ -29,9 +29,12 @@ pub fn elements<'a>(list: &'a [Value], shape: &Shape) -> Option<Vec<(Element, &'
     }
 }
 
+/// One part of a value: its element, the value, the rules for it, and whether the element counts as owned in itself.
+pub type Part<'a> = (Element, &'a Value, std::sync::Arc<Shape>, bool);
+
 /// What lies directly below a value: its element, the value, the rules for it, and whether the element counts as owned
 /// in itself (keys of maps and elements of lists do, declared fields do not). `None` for a value without parts.
-pub fn parts<'a>(value: &'a Value, shape: &Shape) -> Option<Vec<(Element, &'a Value, std::sync::Arc<Shape>, bool)>> {
+pub fn parts<'a>(value: &'a Value, shape: &Shape) -> Option<Vec<Part<'a>>> {
     match value {
         Value::Object(fields) if shape.apply != ApplyRule::Atomic => Some(
             fields
