@@ -143,7 +143,8 @@ mod tests {
     #[test]
     fn syntax_of_names() {
         let long = "a".repeat(64);
-        let rows: &[(fn(&str) -> Faults, &str, &str)] = &[
+        type Row<'a> = (fn(&str) -> Faults, &'a str, &'a str);
+        let rows: &[Row<'_>] = &[
             (subdomain, "a.b-c.9", "A"),
             (subdomain, "a", "a..b"),
             (subdomain, "a", "-a"),
