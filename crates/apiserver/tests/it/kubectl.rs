@@ -183,7 +183,8 @@ async fn watching(kubectl: &Kubectl) {
     });
     // It has its list once it tells of what is there, and goes on from that list's revision: nothing is missed.
     until(&mut heard, "ADDED", "settings").await;
-    kubectl.run(&["create", "configmap", "later", "--from-literal=a=b"]).await;
+    let later = kubectl.file("later.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: later}\ndata: {a: b}\n");
+    kubectl.run(&["create", "-f", &later]).await;
     until(&mut heard, "ADDED", "later").await;
     kubectl.run(&["delete", "cm", "settings"]).await;
     until(&mut heard, "DELETED", "settings").await;
