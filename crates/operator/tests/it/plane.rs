@@ -189,11 +189,17 @@ impl Plane {
     /// Kills everything in the pod of `member`; its node says so and starts the container anew.
     pub async fn kill_member(&self, member: &str) {
         let pod = self.pods().get(&format!("{member}-0")).await.unwrap();
+        let uid = pod.uid().unwrap();
         kill(&self.agents, &self.net, &pod);
+        // Stands in for the agent, so that the node starts the next one only after the death of this one is reported.
+        self.agents.lock().unwrap().insert(uid.clone(), tokio::spawn(std::future::pending()));
         let status = json!({"status": {"containerStatuses": [container(&pod, json!({
             "terminated": {"exitCode": 137, "containerID": "coregent://1"},
         }))]}});
         self.pods().patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+        if let Some(stand_in) = self.agents.lock().unwrap().remove(&uid) {
+            stand_in.abort();
+        }
     }
 
     /// The same, and the node never starts it again.
