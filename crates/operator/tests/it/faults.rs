@@ -158,15 +158,17 @@ async fn an_operator_that_dies_at_any_write_of_a_failover_is_followed_by_one_tha
                 .await;
             row += 1;
             assert_eq!(plane.write_until_acknowledged(row).await, primary);
+            let epoch = u64::try_from(plane.epoch().await).unwrap();
             faults.stop_at(nth, fault);
             plane.net.with(&primary, |volume| volume.killed = true);
             plane
                 .wait("the operator to stop, or the failover to end without it", |plane| {
-                    let (faults, primary) = (faults.clone(), primary.clone());
+                    let faults = faults.clone();
                     async move {
                         let status = plane.cluster().await.status?;
-                        let current = status.primary.and_then(|primary| primary.current);
-                        let ended = status.blocking_operation.is_none() && current.is_some_and(|now| now != primary);
+                        let reported = status.primary.filter(|primary| primary.current.is_some())?.epoch;
+                        // Whoever was chosen: the old primary itself may have been the only one with the last row.
+                        let ended = status.blocking_operation.is_none() && reported.is_some_and(|now| now > epoch);
                         (faults.is_stopped() || ended).then_some(())
                     }
                 })
