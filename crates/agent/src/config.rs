@@ -121,6 +121,15 @@ impl Config {
         })
     }
 
+    /// Content of a file of the mounted Secrets: `role` is `superuser` or `replication`, `key` a key of the Secret.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn credential(&self, role: &str, key: &str) -> std::io::Result<String> {
+        let text = std::fs::read_to_string(self.credentials_dir.join(role).join(key))?;
+        Ok(text.trim_end_matches('\n').to_owned())
+    }
+
     /// `host:port` of the engine here.
     pub fn address(&self) -> String {
         std::net::SocketAddr::new(self.pod_ip, self.port).to_string()

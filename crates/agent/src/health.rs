@@ -1,4 +1,4 @@
-//! `/livez`, `/readyz`, `/metrics` on the pod's own address. They depend on nothing remote: an API that is away must not
+//! `/livez`, `/readyz`, `/metrics` on the pod's own address, and what other agents may ask. They depend on nothing remote: an API that is away must not
 //! restart a database.
 
 use axum::Router;
@@ -25,6 +25,8 @@ pub(crate) struct Shown {
     pub(crate) timeline: u32,
     pub(crate) lsn: u64,
     pub(crate) holding: bool,
+    /// Every process of the engine is gone and nothing is about to start one.
+    pub(crate) log_is_final: bool,
     pub(crate) jobs_failed: u64,
 }
 
@@ -37,18 +39,19 @@ impl Health {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = shown;
     }
 
-    fn get(&self) -> Shown {
+    pub(crate) fn get(&self) -> Shown {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 /// Serves until the process ends. A port that is taken is retried: it may be the predecessor's.
-pub(crate) async fn serve(address: SocketAddr, health: Health) {
+pub(crate) async fn serve(address: SocketAddr, health: Health, peers: Router) {
     let router = Router::new()
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
-        .with_state(health);
+        .with_state(health)
+        .merge(peers);
     loop {
         match tokio::net::TcpListener::bind(address).await {
             Ok(listener) => {

@@ -13,6 +13,7 @@ mod lease;
 mod member;
 pub mod postgresql;
 mod processes;
+mod read_out;
 mod report;
 mod volume;
 mod watchdog;

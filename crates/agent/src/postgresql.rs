@@ -6,6 +6,7 @@ use crate::health::{self, Health};
 use crate::lease;
 use crate::member::{Agent, Event, Outlets};
 use crate::processes::{self, Processes};
+use crate::read_out::{self, ReadOut};
 use crate::report::{Publisher, Wanted};
 use crate::volume::{Lock, Volume};
 use crate::watchdog::Watchdog;
@@ -77,7 +78,8 @@ async fn serve(config: Config) -> Result<(), AgentError> {
     };
     tokio::task::spawn_local(publisher.run(wanted_in, done));
     let health = Health::default();
-    tokio::task::spawn_local(health::serve(SocketAddr::new(config.pod_ip, config.agent_port), health.clone()));
+    let peers = read_out::router(ReadOut::new(&config, health.clone()));
+    tokio::task::spawn_local(health::serve(SocketAddr::new(config.pod_ip, config.agent_port), health.clone(), peers));
     terminate(events.clone())?;
 
     let deadline = Rc::new(Cell::new(None));

@@ -69,6 +69,25 @@ pub struct Target {
     /// WAL that it must have replayed before it promotes, where the release says so (F10).
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "mustReachLSN")]
     pub must_reach_lsn: Option<Lsn>,
+    /// Where it gets the log that only the stopped old primary has (F10). Without `must_reach_lsn` it is tried once
+    /// and nothing acknowledged depends on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rest_of_log: Option<RestOfLog>,
+}
+
+/// The end of the stopped old primary's log, and the agent that reads it out (F10).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RestOfLog {
+    /// The old primary.
+    pub member: MemberName,
+    /// `host:port` of its agent.
+    pub agent: String,
+    /// The timeline that its log ends on; the target's data is on it as well.
+    pub timeline: Timeline,
+    /// Where its valid log ends.
+    #[serde(rename = "endLSN")]
+    pub end_lsn: Lsn,
 }
 
 /// By what the target may take a Lease that has not run out (F1, F4, F7).
@@ -249,6 +268,12 @@ mod tests {
                 proof: Proof::Terminated { container_id: "coregent://1".into() },
                 initial_sync: BTreeSet::from(["orders-3".into()]),
                 must_reach_lsn: Some(Lsn(77)),
+                rest_of_log: Some(RestOfLog {
+                    member: "orders-1".into(),
+                    agent: "127.64.0.2:8008".into(),
+                    timeline: Timeline(1),
+                    end_lsn: Lsn(77),
+                }),
             }),
             release: Some(Release {
                 member: "orders-1".into(),

@@ -29,6 +29,9 @@ pub struct MemberReport {
     pub nonce: String,
     /// `host:port` of its engine.
     pub address: String,
+    /// `host:port` of the agent, where a successor fetches the rest of a stopped engine's log (F10).
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub agent: String,
     /// The newest epoch that it has made durable in its volume.
     pub epoch: Epoch,
     /// It has *left* for this epoch: nobody streams to it, its position below is final for that round (F6). A
@@ -86,6 +89,8 @@ pub enum MemberState {
     Streaming,
     /// A standby without a stream: before the first grant, during a round, or because its source is away.
     Standby,
+    /// It is named and fetches the rest of the old primary's log from that one's agent (F10).
+    Fetching,
     /// The server has been asked to promote.
     Promoting,
     /// The holder, open for clients.

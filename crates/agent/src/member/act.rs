@@ -82,11 +82,12 @@ impl Agent {
         });
     }
 
-    /// Starts a job. Only a stop displaces another.
+    /// Starts a job. Only a stop displaces another; what waits for another member gives way to the next round.
     pub(super) fn begin(&mut self, job: Job) {
         let kind = job.kind();
         if let Some(running) = &self.job {
-            if kind != JobKind::Stop || running.kind == JobKind::Stop {
+            let gives_way = kind == JobKind::Leave && running.kind.gives_way();
+            if !gives_way && (kind != JobKind::Stop || running.kind == JobKind::Stop) {
                 return;
             }
             running.abort.abort();
@@ -140,9 +141,7 @@ impl Agent {
         let members = self.received.as_ref().map_or(0, |_| self.expected_standbys());
         let epoch = self.received.as_ref().map_or(Epoch(0), |received| super::observe::epoch(&received.lease));
         let pace = match &self.status.engine {
-            // Each look that comes too early is a line in the server's log.
-            Engine::Starting if clock::now().since(self.expecting_since) < 1_000 => Duration::from_millis(10),
-            Engine::Starting => Duration::from_millis(50),
+            Engine::Starting => Duration::from_millis(10),
             // The successor of a planned hand-over watches its replay.
             Engine::Standby(standby) if standby.source.as_ref().is_some_and(|source| source.epoch < epoch) => {
                 Duration::from_millis(5)

@@ -128,7 +128,9 @@ impl Agent {
         match result {
             Ok(()) => {
                 tracing::debug!(kind = ?job.kind, "done");
-                if self.failures.is_some_and(|(kind, ..)| kind == job.kind) {
+                // A fetch that failed is a matter of its round.
+                let over = |kind| kind == job.kind || (kind == JobKind::Fetch && job.kind == JobKind::Leave);
+                if self.failures.is_some_and(|(kind, ..)| over(kind)) {
                     self.failures = None;
                     self.last_error = None;
                 }

@@ -211,6 +211,7 @@ impl Agent {
             timeline: position.map_or(0, |position| position.timeline.0),
             lsn: position.map_or(0, |position| position.lsn.0),
             holding: world.holding(),
+            log_is_final: matches!(world.engine, Engine::Stopped { .. }) && self.job.is_none(),
             jobs_failed: self.jobs_failed,
         });
         decision

@@ -67,6 +67,7 @@ impl Agent {
             pod_uid: self.me.pod_uid.clone(),
             nonce: self.me.nonce.clone(),
             address: world.address.clone(),
+            agent: std::net::SocketAddr::new(self.config.pod_ip, self.config.agent_port).to_string(),
             epoch: world.volume.epoch,
             left: decision.left,
             state: decision.state,

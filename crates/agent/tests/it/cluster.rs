@@ -134,6 +134,7 @@ impl Cluster {
             proof,
             initial_sync: initial_sync.iter().map(|index| self.member(*index).name.clone()).collect(),
             must_reach_lsn: None,
+            rest_of_log: None,
         }
     }
 

@@ -119,6 +119,7 @@ pub(super) fn name_first(draft: &mut Draft<'_>, lease: &Lease) {
         proof: Proof::Bootstrap,
         initial_sync: BTreeSet::new(),
         must_reach_lsn: None,
+        rest_of_log: None,
     };
     draft.step(round::naming(lease, target));
 }

@@ -4,7 +4,8 @@ use super::electorate::{Electorate, counting_sets};
 use super::memory::Lossless;
 use super::standing::Standing;
 use super::world::{Lease, Mode, World};
-use crate::lsn::Lsn;
+use crate::fence::RestOfLog;
+use crate::lsn::{Lsn, Timeline};
 use crate::names::MemberName;
 use crate::operation::StepId;
 use crate::report::MemberState;
@@ -14,6 +15,8 @@ use std::collections::BTreeSet;
 const ASYNC_WAIT: u64 = 300;
 /// Bound of the wait for members that run and do not report, once those that did are enough.
 const REPORT_WAIT: u64 = 10_000;
+/// How long members whose servers run are waited for before the old primary is named, whose server has to recover.
+const IN_PLACE_WAIT: u64 = 1_000;
 /// How long a preferred member is waited for when others could be named.
 const PREFERRED_WAIT: u64 = 3_000;
 
@@ -42,6 +45,8 @@ pub struct Chosen {
     pub initial_sync: BTreeSet<MemberName>,
     /// WAL that it must have replayed (F10).
     pub must_reach: Option<Lsn>,
+    /// Where it gets what only the old primary has (F10).
+    pub rest_of_log: Option<RestOfLog>,
     /// What is known about loss (F17).
     pub lossless: Lossless,
     /// Where it stands.
@@ -79,8 +84,7 @@ impl Round<'_> {
     /// F14: an API that is older than its members knows neither their wins nor their sets. Everybody with a volume is
     /// heard before anybody is named.
     fn waits_for_every_volume(&self) -> Option<Choice> {
-        let reason = self.world.operations().active.as_ref().and_then(|active| active.reason.as_deref());
-        if !matches!(reason, Some(super::repair::OLDER_STORE | super::repair::LEASE_LOST)) {
+        if !self.record_is_old() {
             return None;
         }
         let silent: Vec<&str> = self
@@ -100,6 +104,12 @@ impl Round<'_> {
         })
     }
 
+    /// The Lease was lost, or is older than what its members know: its wins and sets prove nothing (F14).
+    fn record_is_old(&self) -> bool {
+        let reason = self.world.operations().active.as_ref().and_then(|active| active.reason.as_deref());
+        matches!(reason, Some(super::repair::OLDER_STORE | super::repair::LEASE_LOST))
+    }
+
     fn by_quorum(&self) -> Choice {
         let fence = &self.lease.fence;
         let satisfied: Vec<(&MemberName, Standing)> =
@@ -112,7 +122,11 @@ impl Round<'_> {
         if let Some(wait) = self.preferred_is_coming(&reachable) {
             return wait;
         }
-        let chosen = match self.newest(&reachable) {
+        // One whose server runs goes before the old primary, whatever more that has: by the recorded sets everything
+        // acknowledged is with either, and a server that has to recover first costs seconds.
+        let recorded = counting_sets(fence, self.lease.epoch).next().is_some();
+        let running = if recorded { self.newest_running(&reachable) } else { None };
+        let chosen = match running.or_else(|| self.newest(&reachable)) {
             Some(found) => Some(found),
             None if self.awaits_somebody() && self.elapsed < REPORT_WAIT => {
                 return self.wait("members that run have not left yet", REPORT_WAIT);
@@ -124,9 +138,15 @@ impl Round<'_> {
         };
         match chosen {
             None => self.wait("those that left do not make up a quorum of every recorded sync set", REPORT_WAIT),
+            Some((member, _)) if self.is_early_for(member) => {
+                self.wait("members whose servers run have not left yet", IN_PLACE_WAIT)
+            }
             Some((member, standing)) => {
                 // Everything acknowledged was acknowledged by a quorum, whose newest member this is.
-                self.chosen(member, standing, self.electorate.fences(fence, self.lease.epoch), Lossless::Yes)
+                let fenced = self.electorate.fences(fence, self.lease.epoch);
+                // Commits that waited for nobody (synchronous_commit) may be in the rest as well.
+                let rest_of_log = self.rest_of_log(member, standing);
+                Choice::Chosen(Chosen { rest_of_log, ..self.chosen(member, standing, fenced, Lossless::Yes) })
             }
         }
     }
@@ -137,11 +157,21 @@ impl Round<'_> {
         if let Some(wait) = self.preferred_is_coming(&able) {
             return wait;
         }
+        if let Some((member, standing)) = self.newest_running(&able)
+            && let Some(rest) = self.rest_of_log(member, standing)
+        {
+            let must_reach = Some(rest.end_lsn);
+            let chosen = self.chosen(member, standing, false, Lossless::Yes);
+            return Choice::Chosen(Chosen { must_reach, rest_of_log: Some(rest), ..chosen });
+        }
         let Some((member, standing)) = self.newest(&able) else {
             return self.wait("no member that runs has left yet", ASYNC_WAIT);
         };
         match self.old_primary() {
-            Some((_, end)) if standing.covers(end) => self.chosen(member, standing, false, Lossless::Yes),
+            _ if self.is_early_for(member) => self.wait("members whose servers run have not left yet", IN_PLACE_WAIT),
+            Some((_, end)) if standing.covers(end) => {
+                Choice::Chosen(self.chosen(member, standing, false, Lossless::Yes))
+            }
             Some((old, _)) if self.is_live(&old) && self.elapsed < self.world.cluster.delay => {
                 self.wait("the old primary holds more and its agent runs: it is to go on itself", 0)
             }
@@ -169,16 +199,45 @@ impl Round<'_> {
             return Choice::Wait { why, again: None };
         }
         let lossless = if end.is_some() { Lossless::No } else { Lossless::Unknown };
-        self.chosen(member, standing, false, lossless)
+        Choice::Chosen(self.chosen(member, standing, false, lossless))
     }
 
-    fn chosen(&self, member: &MemberName, standing: Standing, fenced: bool, lossless: Lossless) -> Choice {
+    fn chosen(&self, member: &MemberName, standing: Standing, fenced: bool, lossless: Lossless) -> Chosen {
         let initial_sync = match self.world.cluster.mode {
             Mode::Async => BTreeSet::new(),
             Mode::Quorum => self.electorate.left.keys().filter(|name| *name != member).cloned().collect(),
         };
         let (member, position) = (member.clone(), standing.lsn);
-        Choice::Chosen(Chosen { member, fenced, initial_sync, must_reach: None, lossless, position })
+        Chosen { member, fenced, initial_sync, must_reach: None, rest_of_log: None, lossless, position }
+    }
+
+    /// What only the stopped old primary has of the history that `member` is on, if its agent runs to read it out
+    /// (F10). Not after a round in which nobody took the Lease: fetching may be what it failed on.
+    fn rest_of_log(&self, member: &MemberName, standing: Standing) -> Option<RestOfLog> {
+        let (old, end) = self.old_primary()?;
+        let end_lsn = end.lsn?;
+        let is_short = end.win == standing.win && standing.lsn.is_some_and(|lsn| lsn < end_lsn);
+        let timeline = self.timeline(member)?;
+        let same_timeline = self.old_timeline(&old) == Some(timeline);
+        let report = self.world.members.get(&old).filter(|old| old.is_live())?.report.as_ref()?;
+        if !is_short || !same_timeline || old == *member || self.tried().is_some() || report.agent.is_empty() {
+            return None;
+        }
+        Some(RestOfLog { member: old, agent: report.agent.clone(), timeline, end_lsn })
+    }
+
+    /// The timeline that the data of a member which has left ends on.
+    fn timeline(&self, member: &MemberName) -> Option<Timeline> {
+        self.electorate.left.get(member)?;
+        Some(self.world.members.get(member)?.report.as_ref()?.position.as_ref()?.timeline)
+    }
+
+    /// The timeline that the log of the old primary ends on, by its release or by its own report of this round.
+    fn old_timeline(&self, old: &MemberName) -> Option<Timeline> {
+        match self.lease.standing_release() {
+            Some(release) => Some(release.timeline),
+            None => self.timeline(old),
+        }
     }
 
     /// Who may be named at all. With failover switched off only the old primary, which then starts in place.
@@ -217,10 +276,33 @@ impl Round<'_> {
         {
             return Some(*found);
         }
-        let newest =
-            members.iter().copied().filter(|(_, standing)| members.iter().all(|(_, other)| standing.covers(*other)));
+        newest_of(members).min_by_key(|(member, _)| self.reluctance(member))
+    }
+
+    /// The newest of those of `members` whose server runs: not the old primary, unless it is preferred.
+    fn newest_running<'m>(&self, members: &[(&'m MemberName, Standing)]) -> Option<(&'m MemberName, Standing)> {
+        if self.record_is_old() {
+            return None;
+        }
+        let (old, preferred) = (self.previous_primary(), self.preferred());
+        let running: Vec<_> = members
+            .iter()
+            .copied()
+            .filter(|(member, _)| Some(*member) != old.as_ref() || Some(*member) == preferred.as_ref())
+            .collect();
+        self.newest(&running)
+    }
+
+    /// The old primary would be named although somebody who need not recover first may yet leave.
+    fn is_early_for(&self, member: &MemberName) -> bool {
+        let in_place = self.previous_primary().as_ref() == Some(member) && self.preferred().as_ref() != Some(member);
+        in_place && !self.world.cluster.failover_disabled && self.awaits_somebody() && self.elapsed < IN_PLACE_WAIT
+    }
+
+    /// Sorts equals.
+    fn reluctance<'m>(&self, member: &'m MemberName) -> (bool, bool, &'m MemberName) {
         let (old, tried) = (self.previous_primary(), self.tried());
-        newest.min_by_key(|(member, _)| (Some(*member) == old.as_ref(), Some(*member) == tried.as_ref(), *member))
+        (Some(member) == old.as_ref(), Some(member) == tried.as_ref(), member)
     }
 
     /// The member that a switchover hands over to, or back to.
@@ -289,6 +371,13 @@ impl Round<'_> {
         let again = [bound, delay].into_iter().filter(|at| *at > self.elapsed).map(|at| at - self.elapsed).min();
         Choice::Wait { why: why.to_owned(), again }
     }
+}
+
+/// Those of `members` that hold what all the others hold.
+fn newest_of<'m, 'a>(
+    members: &'a [(&'m MemberName, Standing)],
+) -> impl Iterator<Item = (&'m MemberName, Standing)> + use<'m, 'a> {
+    members.iter().copied().filter(|(_, standing)| members.iter().all(|(_, other)| standing.covers(*other)))
 }
 
 fn is_lost(member: &super::world::Member) -> bool {

@@ -252,8 +252,11 @@ impl fmt::Display for Step {
 fn name_line(f: &mut fmt::Formatter<'_>, target: &Target) -> fmt::Result {
     let sync: Vec<&str> = target.initial_sync.iter().map(MemberName::as_str).collect();
     write!(f, "{} at {}, proof {:?}, initial set {{{}}}", target.member, target.address, target.proof, sync.join(","))?;
-    match target.must_reach_lsn {
-        Some(lsn) => write!(f, ", must reach {lsn}"),
+    if let Some(lsn) = target.must_reach_lsn {
+        write!(f, ", must reach {lsn}")?;
+    }
+    match &target.rest_of_log {
+        Some(rest) => write!(f, ", fetches the log up to {} from {}", rest.end_lsn, rest.member),
         None => Ok(()),
     }
 }

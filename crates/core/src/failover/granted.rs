@@ -10,9 +10,12 @@ use super::world::{Holder, Lease};
 use crate::fence::Target;
 use crate::names::{HolderIdentity, MemberName};
 use crate::operation::{Operations, Outcome, StepId};
+use crate::report::MemberState;
 
 /// How long a named member may take to make itself holder.
 const TAKE_WAIT: u64 = 5_000;
+/// The same while it says that it fetches the rest of the old primary's log: an agent that gives up says so sooner.
+const FETCH_WAIT: u64 = 60_000;
 const FACT_NOT_TAKEN: &str = "named-and-not-taken";
 
 /// Looks at the named member.
@@ -56,10 +59,12 @@ pub(super) fn loss(draft: &mut Draft<'_>, lease: &Lease) -> Option<&'static str>
     }
     let waited = draft.hold(FACT_NOT_TAKEN);
     let dead = loss::target_is_dead(world, target) && loss_helps(draft, target);
-    if dead || waited >= TAKE_WAIT {
+    let fetches = world.live_report(&target.member).is_some_and(|report| report.state == MemberState::Fetching);
+    let bound = if fetches { FETCH_WAIT } else { TAKE_WAIT };
+    if dead || waited >= bound {
         return Some(loss::NOT_TAKEN);
     }
-    draft.again(TAKE_WAIT - waited);
+    draft.again(bound - waited);
     None
 }
 

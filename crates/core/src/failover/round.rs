@@ -114,6 +114,7 @@ fn name(draft: &mut Draft<'_>, lease: &Lease, chosen: &Chosen, proof: Proof) {
         proof,
         initial_sync: chosen.initial_sync.clone(),
         must_reach_lsn: chosen.must_reach,
+        rest_of_log: chosen.rest_of_log.clone(),
     };
     draft.step(naming(lease, target));
     draft.event(false, "PrimaryNamed", format!("{} is named primary of epoch {}", chosen.member, lease.epoch));

@@ -1,6 +1,6 @@
 //! What a member's agent is told to do.
 
-use crate::fence::Fence;
+use crate::fence::{Fence, RestOfLog};
 use crate::member::world::JobKind;
 use crate::names::{Epoch, MemberName, Monotonic};
 use crate::position::Promotion;
@@ -89,6 +89,13 @@ pub enum Job {
         /// The epoch.
         epoch: Epoch,
     },
+    /// Gets the end of the stopped old primary's log from its agent and replays it (F10).
+    Fetch {
+        /// What, from whom.
+        rest: RestOfLog,
+        /// Given up after so many milliseconds; absent where nobody may be promoted without it.
+        within: Option<u64>,
+    },
     /// Streams from a holder by reload.
     Follow {
         /// The holder.
@@ -175,6 +182,7 @@ impl Job {
             Job::Start { .. } => JobKind::Start,
             Job::SetUp => JobKind::SetUp,
             Job::Leave { .. } => JobKind::Leave,
+            Job::Fetch { .. } => JobKind::Fetch,
             Job::Follow { .. } => JobKind::Follow,
             Job::Promote { .. } => JobKind::Promote,
             Job::Open => JobKind::Open,

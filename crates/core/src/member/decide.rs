@@ -9,6 +9,9 @@ use crate::names::{Epoch, Monotonic};
 /// Time that must be left before the deadline when a promotion is asked for: nothing but SIGKILL ends one (F11).
 pub(super) const PROMOTION_MILLIS: u64 = 1_000;
 
+/// How long a log is fetched on which nothing acknowledged depends.
+const COURTESY_MILLIS: u64 = 1_000;
+
 /// Collects the steps of one decision.
 #[derive(Debug, Default)]
 pub(super) struct Outline {
@@ -195,6 +198,9 @@ fn proceed(world: &World, out: &mut Outline) {
 
 /// The target: takes the Lease as soon as it may.
 fn candidate(world: &World, out: &mut Outline) {
+    if fetches_first(world, out) {
+        return;
+    }
     match take::take(world) {
         Ok(action) if !world.writing => out.act(action),
         Ok(_) => {}
@@ -204,6 +210,29 @@ fn candidate(world: &World, out: &mut Outline) {
             out.wake_at(at);
         }
     }
+}
+
+/// F10: the end of the old primary's log is fetched before the Lease is taken, so that the Lease need not be held for
+/// as long as that takes. True while it is under way or to be tried again.
+fn fetches_first(world: &World, out: &mut Outline) -> bool {
+    let (Engine::Standby(standby), Some(target)) =
+        (&world.engine, world.fence().and_then(|fence| fence.target.as_ref()))
+    else {
+        return false;
+    };
+    let Some(rest) = &target.rest_of_log else { return false };
+    let left = standby.settled && standby.source.is_none() && !standby.receiver;
+    let failed = world.retry.is_some_and(|(kind, _)| kind == JobKind::Fetch);
+    let given_up = failed && target.must_reach_lsn.is_none();
+    if !left || given_up || standby.replayed >= rest.end_lsn || take::permitted(world).is_err() {
+        return false;
+    }
+    out.wait(format!("the log up to {}, from the agent of {}", rest.end_lsn, rest.member));
+    if idle(world) {
+        let within = target.must_reach_lsn.is_none().then_some(COURTESY_MILLIS);
+        out.begin(world, Job::Fetch { rest: rest.clone(), within });
+    }
+    true
 }
 
 /// A folder that only a person can deal with (F14: another cluster's is never overwritten).

@@ -3,7 +3,7 @@
 use crate::fence::Fence;
 use crate::member::action::Job;
 use crate::member::decide::{Outline, idle, source_epoch};
-use crate::member::world::{Engine, PrimaryLease, Standby, World};
+use crate::member::world::{Engine, JobKind, PrimaryLease, Standby, World};
 
 /// How long the successor of a planned hand-over keeps its receiver to get all of the holder's log.
 const HANDOVER_MILLIS: u64 = 2_000;
@@ -27,7 +27,7 @@ pub(super) fn leave(world: &World, lease: &PrimaryLease, fence: &Fence, out: &mu
         out.wake_at(lease.epoch_since.plus(HANDOVER_MILLIS));
         return true;
     }
-    if idle(world) {
+    if idle(world) || world.job.is_some_and(JobKind::gives_way) {
         out.begin(world, Job::Leave { epoch: lease.epoch });
     }
     true

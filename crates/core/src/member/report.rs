@@ -22,6 +22,7 @@ fn state(world: &World) -> MemberState {
         Some(JobKind::InitDb) => return MemberState::Initialising,
         Some(JobKind::Clone) => return MemberState::Copying,
         Some(JobKind::Rewind) => return MemberState::Rewinding,
+        Some(JobKind::Fetch) => return MemberState::Fetching,
         Some(JobKind::Promote) => return MemberState::Promoting,
         Some(JobKind::Stop) => return MemberState::Stopping,
         _ => {}

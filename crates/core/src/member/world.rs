@@ -221,6 +221,7 @@ pub enum JobKind {
     Start,
     SetUp,
     Leave,
+    Fetch,
     Follow,
     Promote,
     Open,
@@ -230,6 +231,13 @@ pub enum JobKind {
     Marker,
     Slots,
     Stop,
+}
+
+impl JobKind {
+    /// It waits for another member and is given up when the next round begins.
+    pub fn gives_way(self) -> bool {
+        matches!(self, JobKind::Fetch | JobKind::Follow)
+    }
 }
 
 /// Everything that a decision depends on.

@@ -53,15 +53,15 @@ fn installer(cluster: &DatabaseCluster) -> Value {
 
 fn container(cluster: &DatabaseCluster) -> Value {
     let spec = &cluster.spec;
-    let probe = |path: &str, period: i32, failures: i32| {
+    let probe = |path: &str, delay: i32, period: i32, failures: i32| {
         json!({
-            "httpGet": {"path": path, "port": "agent"},
+            "httpGet": {"path": path, "port": "agent"}, "initialDelaySeconds": delay,
             "periodSeconds": period, "timeoutSeconds": 2, "failureThreshold": failures,
         })
     };
     let given = spec.probe.as_ref();
-    let readiness = given.and_then(|probe| probe.readiness_probe.clone()).unwrap_or_else(|| probe("/readyz", 1, 1));
-    let liveness = given.and_then(|probe| probe.liveness_probe.clone()).unwrap_or_else(|| probe("/livez", 10, 6));
+    let readiness = given.and_then(|probe| probe.readiness_probe.clone()).unwrap_or_else(|| probe("/readyz", 0, 1, 1));
+    let liveness = given.and_then(|probe| probe.liveness_probe.clone()).unwrap_or_else(|| probe("/livez", 10, 10, 6));
     let mut mounts = vec![
         json!({"name": "data", "mountPath": DATA}),
         json!({"name": "coregent-bin", "mountPath": BINARIES, "readOnly": true}),

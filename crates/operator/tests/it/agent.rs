@@ -323,6 +323,7 @@ impl Agent {
         let volume = self.net.get(self.member.as_str());
         let standbys = if state == MemberState::Primary { self.net.stream(&self.member) } else { BTreeSet::new() };
         let report = MemberReport {
+            agent: String::new(),
             version: report::VERSION,
             member: self.member.clone(),
             pod_uid: self.pod_uid.clone(),

@@ -2,6 +2,7 @@
 
 mod base;
 mod crc;
+mod fetch;
 mod files;
 mod names;
 mod promote;
@@ -143,7 +144,8 @@ impl Postgres {
             }
             Job::SetUp => self.set_up().await,
             Job::Leave { epoch } => self.leave(epoch).await,
-            Job::Follow { source, chain } => self.follow(source, chain),
+            Job::Fetch { rest, within } => self.fetch(&rest, within).await,
+            Job::Follow { source, chain } => self.follow(source, chain).await,
             Job::Promote { attempt, chain, names, slots } => self.promote(attempt, chain, names, slots).await,
             Job::Open => self.open(),
             Job::Checkpoint => self.checkpoint().await,
@@ -194,13 +196,9 @@ impl Postgres {
     }
 
     fn credentials(&self, role: &str) -> Result<Credentials, EngineError> {
-        let folder = self.config.credentials_dir.join(role);
-        let read = |key: &str| {
-            let path = folder.join(key);
-            std::fs::read_to_string(&path)
-                .map(|text| text.trim_end_matches('\n').to_owned())
-                .map_err(EngineError::io(format!("cannot read the credential {}", path.display())))
-        };
-        Ok(Credentials { user: read("username")?, password: read("password")? })
+        let what = |key: &str| format!("cannot read the credential {role}/{key}");
+        let user = self.config.credential(role, "username").map_err(EngineError::io(what("username")))?;
+        let password = self.config.credential(role, "password").map_err(EngineError::io(what("password")))?;
+        Ok(Credentials { user, password })
     }
 }

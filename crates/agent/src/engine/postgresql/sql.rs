@@ -34,9 +34,19 @@ impl Postgres {
         if let Some(client) = self.client.borrow().as_ref().filter(|client| !client.is_closed()) {
             return Ok(Rc::clone(client));
         }
+        if !self.accepts_connections() {
+            return Err(EngineError::Refused("the server does not accept connections yet".to_owned()));
+        }
         let client = Rc::new(self.connect("local").await?.client);
         *self.client.borrow_mut() = Some(Rc::clone(&client));
         Ok(client)
+    }
+
+    /// What the postmaster says in the eighth line of its lock file (PostgreSQL's `utils/pidfile.h`). A connection that
+    /// comes too early is a line in the server's log, and it is looked for every few milliseconds.
+    fn accepts_connections(&self) -> bool {
+        let text = std::fs::read_to_string(self.config.pgdata.join("postmaster.pid")).unwrap_or_default();
+        text.lines().nth(7).is_some_and(|status| status.trim_end() == "ready")
     }
 
     /// A new connection over the socket as the agent's role.

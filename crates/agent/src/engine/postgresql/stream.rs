@@ -8,9 +8,16 @@ use coregent_core::names::{Epoch, MemberName};
 use coregent_core::position::Promotion;
 use std::collections::BTreeSet;
 use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 /// Pause between two looks while something is about to happen.
 pub(super) const LOOK: Duration = Duration::from_millis(1);
+
+/// A source that has not answered a connection in this time is tried again.
+const CONNECT: Duration = Duration::from_secs(1);
+/// Pause between two tries to reach a source.
+const RETRY: Duration = Duration::from_millis(10);
 
 impl Postgres {
     /// Persists the epoch, streams from nobody, replays what is there (postgres-recipes.md 3).
@@ -48,7 +55,13 @@ impl Postgres {
     }
 
     /// Streams from `source` by reload. The chain is durable before the receiver can pass a fork (F9).
-    pub(super) fn follow(&self, source: Source, chain: Vec<Promotion>) -> Result<(), EngineError> {
+    ///
+    /// The source is awaited here and not by the server, which would write several lines about each try in vain, a
+    /// hundred times a second.
+    pub(super) async fn follow(&self, source: Source, chain: Vec<Promotion>) -> Result<(), EngineError> {
+        while !matches!(timeout(CONNECT, TcpStream::connect(&source.address)).await, Ok(Ok(_))) {
+            tokio::time::sleep(RETRY).await;
+        }
         self.volume.borrow_mut().change(|state| state.chain = chain)?;
         let replication = self.credentials("replication")?;
         {

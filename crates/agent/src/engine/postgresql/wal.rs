@@ -64,6 +64,19 @@ impl Wal {
         Ok(Wal { folder, segment_size, segments, forks })
     }
 
+    /// Names of the segments of `timeline` that hold what lies between two positions.
+    pub(super) fn segments_between(&self, timeline: Timeline, from: Lsn, to: Lsn) -> Vec<String> {
+        let per_high = 0x1_0000_0000 / self.segment_size;
+        let last = to.0.saturating_sub(1) / self.segment_size;
+        let name = |number: u64| format!("{:08X}{:08X}{:08X}", timeline.0, number / per_high, number % per_high);
+        (from.0 / self.segment_size..=last).map(name).collect()
+    }
+
+    /// Where the segment of that name lies in this folder.
+    pub(super) fn segment_path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
     /// The end of valid WAL: of every process that wrote it is gone, this is final (F10).
     ///
     /// A timeline counts only if its log goes beyond its fork; what a receiver has begun to fetch anew from the

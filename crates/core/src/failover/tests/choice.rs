@@ -6,7 +6,7 @@ use super::*;
 #[test]
 fn the_newest_is_named_once_every_recorded_set_has_lost_its_quorum() {
     type Change = fn(&mut World);
-    let table: [(&str, Change, Option<&str>); 13] = [
+    let table: [(&str, Change, Option<&str>); 15] = [
         ("nobody has left", |_| (), None),
         (
             "one of two with everything: the release of the old primary satisfies its set, but nobody could follow yet",
@@ -26,6 +26,24 @@ fn the_newest_is_named_once_every_recorded_set_has_lost_its_quorum() {
         (
             "both short of the release, which no client was told of: a quorum has left",
             |w| {
+                w.leaves("2", 2, 990, &[]);
+                w.leaves("3", 2, 980, &[]);
+            },
+            Some("orders-2"),
+        ),
+        (
+            "the old primary first, while members whose servers run have not left yet",
+            |w| {
+                w.leaves("1", 2, 1_000, &[]);
+                w.leaves("2", 2, 990, &[]);
+                w.lease_mut().epoch_since = Monotonic(NOW - 900);
+            },
+            None,
+        ),
+        (
+            "the same with the old primary back: a running server goes before one that must recover first",
+            |w| {
+                w.leaves("1", 2, 1_000, &[]);
                 w.leaves("2", 2, 990, &[]);
                 w.leaves("3", 2, 980, &[]);
             },
@@ -246,6 +264,72 @@ fn in_async_mode_a_loss_waits_for_the_delay_and_a_lossless_change_does_not() {
             world.lost("1");
         }
         assert_eq!(named(&world).map(|(member, ..)| member).as_deref(), expected, "{what}");
+    }
+}
+
+/// The target of the round with where it fetches from.
+fn fetching(world: &World) -> Option<(String, Option<Lsn>, Option<(String, Lsn)>)> {
+    decide(world).steps.into_iter().find_map(|step| match step {
+        Step::Name { fence, .. } => fence.target.map(|target| {
+            let rest = target.rest_of_log.map(|rest| (rest.agent, rest.end_lsn));
+            (target.member.to_string(), target.must_reach_lsn, rest)
+        }),
+        _ => None,
+    })
+}
+
+/// F10: the agent of the old primary runs and reads out what only it has; in async mode nobody is promoted without.
+#[test]
+fn what_only_the_stopped_old_primary_has_is_fetched_from_its_agent() {
+    type Change = fn(&mut World);
+    let fetched = |must: bool| {
+        let end = Lsn(1_000);
+        Some(("orders-2".to_owned(), must.then_some(end), Some(("127.64.0.1:8008".to_owned(), end))))
+    };
+    let table: [(&str, Mode, Change, Option<(String, Option<Lsn>, Option<(String, Lsn)>)>); 6] = [
+        ("async: required", Mode::Async, |_| (), fetched(true)),
+        ("quorum: a courtesy", Mode::Quorum, |_| (), fetched(false)),
+        (
+            "a target that has everything fetches nothing",
+            Mode::Async,
+            |w| w.leaves("2", 2, 1_000, &[]),
+            Some(("orders-2".to_owned(), None, None)),
+        ),
+        ("its agent is gone: async waits for failover.delay", Mode::Async, |w| w.lost("1"), None),
+        (
+            "its log ends on another timeline: it goes on itself",
+            Mode::Async,
+            |w| {
+                w.lease_mut().fence.release = None;
+                w.leaves("1", 2, 1_000, &[promotion(1, "1", 2, Some(10))]);
+                w.lease_mut().fence.history = vec![win(1, "1", 2, 10)];
+            },
+            Some(("orders-1".to_owned(), None, None)),
+        ),
+        (
+            "the round before ended with nobody taking the Lease: no fetch again",
+            Mode::Async,
+            |w| {
+                w.leaves("1", 2, 1_000, &[]);
+                let active = w.memory.operations.active.as_mut().unwrap();
+                active.attempt = 2;
+                active.subject = Some("orders-2".into());
+            },
+            Some(("orders-1".to_owned(), None, None)),
+        ),
+    ];
+    for (what, mode, change, expected) in table {
+        let mut world = raised();
+        if mode == Mode::Async {
+            world.cluster.mode = Mode::Async;
+            world.cluster.k = 0;
+            world.lease_mut().fence.sync_sets.clear();
+        }
+        world.report_mut("1").agent = "127.64.0.1:8008".into();
+        world.leaves("2", 2, 990, &[]);
+        world.leaves("3", 2, 980, &[]);
+        change(&mut world);
+        assert_eq!(fetching(&world), expected, "{what}");
     }
 }
 

@@ -60,6 +60,7 @@ pub(super) fn report(member: &str, epoch: u64, state: MemberState, lsn: u64) -> 
         member: name(member),
         pod_uid: format!("u{member}"),
         nonce: "n".into(),
+        agent: String::new(),
         address: format!("127.64.0.{member}:5432"),
         epoch: Epoch(epoch),
         left: None,
@@ -170,6 +171,7 @@ pub(super) fn target(member: &str, proof: Proof) -> Target {
         proof,
         initial_sync: BTreeSet::new(),
         must_reach_lsn: None,
+        rest_of_log: None,
     }
 }
 

@@ -24,6 +24,8 @@ prop_compose! {
         complete in any::<bool>(),
         gone in prop::option::of(80u64..100),
     ) -> World {
+        // What an epoch's primary recorded is there only once the epoch has had a target.
+        let epoch = if named.is_none() { epoch.max(2) } else { epoch };
         let states = [
             MemberState::Starting, MemberState::WaitingForSource, MemberState::Streaming, MemberState::Standby,
             MemberState::Promoting, MemberState::Primary, MemberState::Stopped, MemberState::Failed,

@@ -6,7 +6,7 @@ mod rounds;
 mod sync;
 
 use super::*;
-use crate::fence::{Attempt, Fence, Proof, Release, SyncSet, Target};
+use crate::fence::{Attempt, Fence, Proof, Release, RestOfLog, SyncSet, Target};
 use crate::lsn::{Lsn, Timeline};
 use crate::names::{Epoch, HolderIdentity, MemberName, Monotonic};
 use crate::position::{Position, Promotion};
@@ -43,6 +43,7 @@ fn target(index: u32, proof: Proof) -> Target {
         proof,
         initial_sync: BTreeSet::new(),
         must_reach_lsn: None,
+        rest_of_log: None,
     }
 }
 

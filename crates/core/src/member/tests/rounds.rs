@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::fence::Handover;
+use crate::report::MemberState;
 
 fn streaming(index: u32, now: PrimaryLease) -> World {
     let mut world = world(index, now);
@@ -14,6 +15,49 @@ fn streaming(index: u32, now: PrimaryLease) -> World {
         ..standby(100, &[])
     });
     world
+}
+
+fn with_rest(index: u32, must: bool) -> Target {
+    let rest = RestOfLog {
+        member: MemberName::of("orders", 1),
+        agent: "127.64.0.1:8008".to_owned(),
+        timeline: Timeline(1),
+        end_lsn: Lsn(120),
+    };
+    Target { must_reach_lsn: must.then_some(Lsn(120)), rest_of_log: Some(rest), ..target(index, Proof::Released) }
+}
+
+/// F10: fetched before the Lease is taken; what is only a courtesy is tried once.
+#[test]
+fn the_target_fetches_the_rest_of_the_old_primarys_log_before_it_takes_the_lease() {
+    let jobs = |world: &World| decide(world).actions;
+    let mut world = world(2, lease(2, None, fence(Some(with_rest(2, true)))));
+    world.engine = Engine::Standby(standby(100, &[]));
+    assert!(matches!(jobs(&world).as_slice(), [Action::Engine(Job::Fetch { within: None, .. })]));
+    world.job = Some(JobKind::Fetch);
+    assert_eq!(jobs(&world), []);
+    assert_eq!(decide(&world).state, MemberState::Fetching);
+    // It failed: nobody is promoted without it.
+    world.job = None;
+    world.retry = Some((JobKind::Fetch, world.now.plus(100)));
+    assert_eq!(jobs(&world), []);
+    // As a courtesy it is tried once.
+    world.lease = Some(lease(2, None, fence(Some(with_rest(2, false)))));
+    assert!(matches!(jobs(&world).as_slice(), [Action::Lease(write)] if write.purpose == Purpose::Take));
+    world.retry = None;
+    assert!(matches!(jobs(&world).as_slice(), [Action::Engine(Job::Fetch { within: Some(_), .. })]));
+    // It is here.
+    world.engine = Engine::Standby(standby(120, &[]));
+    assert!(matches!(jobs(&world).as_slice(), [Action::Lease(write)] if write.purpose == Purpose::Take));
+}
+
+#[test]
+fn a_fetch_gives_way_to_the_next_round() {
+    let mut world = world(2, lease(3, None, fence(None)));
+    world.engine = Engine::Standby(standby(100, &[]));
+    world.volume.epoch = Epoch(2);
+    world.job = Some(JobKind::Fetch);
+    assert_eq!(decide(&world).actions, [Action::Engine(Job::Leave { epoch: Epoch(3) })]);
 }
 
 #[test]
