@@ -33,7 +33,8 @@ fn main() -> process::ExitCode {
 
 /// Runs a verb; the number is the exit code (only `exec` has one of its own).
 fn run(cli: Cli) -> Outcome<i32> {
-    init_tracing(cli.verbose);
+    let runs_long = matches!(cli.verb, Verb::Agent(_) | Verb::Operator(_));
+    init_tracing(cli.verbose, runs_long);
     let single = match cli.verb {
         Verb::Agent(agent) => return args::run_agent(agent).map(|()| 0),
         Verb::Version => {
@@ -102,8 +103,10 @@ fn crds() -> Outcome {
     Ok(())
 }
 
-fn init_tracing(verbose: u8) {
+/// What a part that runs for long does is told in its log; a verb that a person waits for tells only what is wrong.
+fn init_tracing(verbose: u8, runs_long: bool) {
     let default = match verbose {
+        0 if runs_long => "warn,coregent_agent=info,coregent_operator=info,coregent_rsm=info",
         0 => "warn",
         1 => "info",
         _ => "debug",

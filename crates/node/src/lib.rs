@@ -48,6 +48,8 @@ pub struct Options {
     /// The longest that any pod gets for its stop when the node stops; `None` is each pod's own grace period,
     /// zero is at once.
     pub longest_stop: Option<Duration>,
+    /// A label, key and value: when the node stops, pods that have it are stopped once all others are gone.
+    pub stops_last: Option<(String, String)>,
 }
 
 /// Why a node does not run.
@@ -103,7 +105,7 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> Result<(), Er
     tasks.spawn(volumes::run(node.clone(), services.clone()));
     tracing::info!(node = options.name, network = %options.network.prefix(), "node runs");
 
-    pods::run(node.clone(), shutdown, options.longest_stop).await;
+    pods::run(node.clone(), shutdown, options.longest_stop, options.stops_last).await;
 
     if let Err(e) = node_object::set_not_ready(&node).await {
         tracing::warn!("node not marked as stopped: {e}");

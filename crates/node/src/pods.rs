@@ -22,11 +22,22 @@ use crate::{
     },
 };
 
-type Workers = BTreeMap<String, (UnboundedSender<Message>, JoinHandle<()>)>;
+struct Worker {
+    messages: UnboundedSender<Message>,
+    task: JoinHandle<()>,
+    labels: BTreeMap<String, String>,
+}
 
-/// Runs the pods that are bound to this node until `shutdown`; then stops them all side by side, each with its
-/// own grace but none longer than `longest_stop`.
-pub(crate) async fn run(node: Arc<Node>, shutdown: CancellationToken, longest_stop: Option<Duration>) {
+type Workers = BTreeMap<String, Worker>;
+
+/// Runs the pods that are bound to this node until `shutdown`; then stops them, each with its own grace but none longer
+/// than `longest_stop`: side by side, save for those with the label `last`, which follow once the others are gone.
+pub(crate) async fn run(
+    node: Arc<Node>,
+    shutdown: CancellationToken,
+    longest_stop: Option<Duration>,
+    last: Option<(String, String)>,
+) {
     let config = watcher::Config::default().fields(&format!("spec.nodeName={}", node.name));
     let mut events = pin!(watcher(Api::<Pod>::all(node.client.clone()), config).default_backoff());
     let mut workers = Workers::new();
@@ -37,7 +48,7 @@ pub(crate) async fn run(node: Arc<Node>, shutdown: CancellationToken, longest_st
             () = shutdown.cancelled() => break,
             event = events.next() => event,
         };
-        workers.retain(|_, (_, task)| !task.is_finished());
+        workers.retain(|_, worker| !worker.task.is_finished());
         match event {
             None => break,
             Some(Err(e)) => tracing::debug!("watch of pods interrupted: {e}"),
@@ -56,9 +67,9 @@ pub(crate) async fn run(node: Arc<Node>, shutdown: CancellationToken, longest_st
                 if !std::mem::replace(&mut cleaned, true) {
                     clean_leftovers(&node, &relisted);
                 }
-                for (uid, (worker, _)) in &workers {
+                for (uid, worker) in &workers {
                     if !relisted.contains_key(uid) {
-                        let _ = worker.send(Message::Vanished);
+                        let _ = worker.messages.send(Message::Vanished);
                     }
                 }
                 for pod in std::mem::take(&mut relisted).into_values() {
@@ -67,13 +78,17 @@ pub(crate) async fn run(node: Arc<Node>, shutdown: CancellationToken, longest_st
             }
             Some(Ok(watcher::Event::Apply(pod))) => tell(&node, &mut workers, Arc::new(pod)),
             Some(Ok(watcher::Event::Delete(pod))) => {
-                if let Some((worker, _)) = workers.get(&pod.uid().unwrap_or_default()) {
-                    let _ = worker.send(Message::Vanished);
+                if let Some(worker) = workers.get(&pod.uid().unwrap_or_default()) {
+                    let _ = worker.messages.send(Message::Vanished);
                 }
             }
         }
     }
-    stop(workers, longest_stop).await;
+    let (last, others) = workers
+        .into_iter()
+        .partition(|(_, worker)| last.as_ref().is_some_and(|(key, value)| worker.labels.get(key) == Some(value)));
+    stop(others, longest_stop).await;
+    stop(last, longest_stop).await;
 }
 
 fn finished(pod: &Pod) -> bool {
@@ -86,14 +101,17 @@ fn tell(node: &Arc<Node>, workers: &mut Workers, pod: Arc<Pod>) {
     if pod.spec.as_ref().and_then(|s| s.node_name.as_deref()) != Some(node.name.as_str()) {
         return;
     }
-    match workers.get(&uid) {
-        Some((worker, task)) if !task.is_finished() => {
-            let _ = worker.send(Message::Changed(pod));
+    match workers.get_mut(&uid) {
+        Some(worker) if !worker.task.is_finished() => {
+            worker.labels.clone_from(pod.labels());
+            let _ = worker.messages.send(Message::Changed(pod));
         }
         // An object that is still listed after its worker ended is one whose deletion is on its way.
         Some(_) => {}
         None => {
-            workers.insert(uid, worker::start(Arc::clone(node), pod));
+            let labels = pod.labels().clone();
+            let (messages, task) = worker::start(Arc::clone(node), pod);
+            workers.insert(uid, Worker { messages, task, labels });
         }
     }
 }
@@ -112,11 +130,11 @@ fn clean_leftovers(node: &Node, pods: &BTreeMap<String, Arc<Pod>>) {
 }
 
 async fn stop(workers: Workers, longest: Option<Duration>) {
-    for (worker, _) in workers.values() {
-        let _ = worker.send(Message::Shutdown(longest));
+    for worker in workers.values() {
+        let _ = worker.messages.send(Message::Shutdown(longest));
     }
-    for (uid, (_, task)) in workers {
-        if let Err(e) = task.await {
+    for (uid, worker) in workers {
+        if let Err(e) = worker.task.await {
             tracing::error!(uid, "the worker of a pod failed: {e}");
         }
     }

@@ -9,6 +9,8 @@ use super::{Args, signals};
 use super::{api, kinds};
 use crate::connection::{Connection, Target};
 use crate::failure::{Failure, Outcome, chain};
+use coregent_api::labels::ACCESS_MODE;
+use coregent_core::failover::Role;
 use std::path::Path;
 
 /// Name of the one node.
@@ -119,6 +121,8 @@ fn start_node(client: &kube::Client, dir: &Path, network: coregent_node::Network
         ca_pem: api.ca_pem.clone(),
         node_token: api.node_token.clone(),
         longest_stop: None,
+        // A primary that stopped first would leave its replicas with a shorter log.
+        stops_last: Some((ACCESS_MODE.to_owned(), Role::Primary.access_mode().to_owned())),
     };
     Ok(Part::start("node", |shutdown| async move {
         coregent_node::run(options, shutdown).await.map_err(|error| chain(&error))

@@ -75,6 +75,7 @@ async fn start(api: ApiServer, data_dir: PathBuf) -> World {
         ca_pem: "ca".into(),
         node_token: "token".into(),
         longest_stop: None,
+        stops_last: Some(("stops".to_owned(), "last".to_owned())),
     };
     let shutdown = CancellationToken::new();
     let node = tokio::spawn(coregent_node::run(options, shutdown.clone()));

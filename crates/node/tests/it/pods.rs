@@ -1,11 +1,12 @@
 //! Pods from their creation to their end.
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::{
     Api,
     api::{DeleteParams, Patch, PatchParams},
 };
 use serde_json::json;
+use std::time::Duration;
 
 use crate::{
     fixture::{self, container, is_ready, phase},
@@ -18,6 +19,7 @@ tests![
     a_missing_secret_is_named_and_the_container_starts_when_it_appears,
     a_killed_container_is_reported_and_runs_again_at_once,
     a_deleted_pod_is_gone_only_when_its_processes_are,
+    a_node_that_stops_stops_the_pods_with_the_label_once_all_others_are_gone,
     an_image_that_is_not_here_is_explained,
     a_changed_config_map_reaches_a_running_container,
     a_pod_is_ready_when_its_probe_says_so,
@@ -149,14 +151,33 @@ fn a_deleted_pod_is_gone_only_when_its_processes_are() {
         let code = container(&status, "main").unwrap().state.clone().unwrap().terminated.unwrap().exit_code;
         assert_eq!(code, 3);
         world.until_gone("p").await;
-        let uid = pod.metadata.uid.unwrap();
-        assert!(
-            !world.data_dir.join("pods").join(&uid).exists() || {
-                // The folder goes just after the object.
-                std::thread::sleep(std::time::Duration::from_millis(500));
-                !world.data_dir.join("pods").join(uid).exists()
-            }
-        );
+        // The folder goes just after the object.
+        let folder = world.data_dir.join("pods").join(pod.metadata.uid.unwrap());
+        while folder.exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+}
+
+fn a_node_that_stops_stops_the_pods_with_the_label_once_all_others_are_gone() {
+    fixture::run(|mut world| async move {
+        let shared = tempfile::tempdir().unwrap();
+        let until_told = |at_the_end: &str| {
+            json!({"name": "main", "image": "busybox", "volumeMounts": [{"name": "shared", "mountPath": "/shared"}],
+                "command": ["sh", "-c", format!("trap '{at_the_end}; exit' TERM; while :; do sleep 0.01; done")]})
+        };
+        let pod = |name: &str, stops: &str, at_the_end: &str| {
+            json!({"metadata": {"name": name, "labels": {"stops": stops}}, "spec": {"nodeName": "node-1",
+                "automountServiceAccountToken": false, "containers": [until_told(at_the_end)],
+                "volumes": [{"name": "shared", "hostPath": {"path": shared.path()}}]}})
+        };
+        let _: Pod = world.create(pod("primary", "last", "echo primary >>/shared/order")).await;
+        let _: Pod = world.create(pod("replica", "first", "sleep 0.3; echo replica >>/shared/order")).await;
+        for pod in ["replica", "primary"] {
+            world.until(pod, "running container", is_ready).await;
+        }
+        world.restart_node().await;
+        assert_eq!(std::fs::read_to_string(shared.path().join("order")).unwrap(), "replica\nprimary\n");
     });
 }
 
