@@ -1,7 +1,6 @@
 //! PostgreSQL: everything that the agent does to its server (postgres-recipes.md).
 
 mod base;
-mod crc;
 mod fetch;
 mod files;
 mod names;

@@ -2,9 +2,9 @@
 //!
 //! Layout: PostgreSQL's `access/xlog_internal.h` and `access/xlogrecord.h` (the same from version 9.5 to 17).
 
-use super::crc::crc32c;
 use coregent_core::lsn::{Lsn, Timeline};
 use coregent_core::position::{Position, Promotion};
+use crc32c::{crc32c, crc32c_append};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
@@ -323,7 +323,7 @@ impl Reader<'_> {
         let link = header.get(8..16).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
         let stored = header.get(20..24).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes);
         let linked = link.is_some_and(|link| previous.map_or(link < at, |previous| link == previous));
-        let sum = crc32c(&[body, header.get(..20).unwrap_or_default()]);
+        let sum = crc32c_append(crc32c(body), header.get(..20).unwrap_or_default());
         if !linked || stored != Some(sum) {
             return Step::Invalid;
         }
