@@ -30,9 +30,9 @@ pub(crate) struct Shown {
     pub(crate) jobs_failed: u64,
 }
 
-/// Shared between the loop and the endpoint.
+/// What the agent's loop shows on its endpoint.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Health(Arc<Mutex<Shown>>);
+pub struct Health(Arc<Mutex<Shown>>);
 
 impl Health {
     pub(crate) fn show(&self, shown: Shown) {

@@ -1,6 +1,6 @@
 //! The primary Lease over the API: watched, and written on the resourceVersion that was decided on.
 
-use crate::clock;
+use crate::clock::Clock;
 use coregent_core::fence;
 use coregent_core::member::{LeaseWrite, Purpose};
 use coregent_core::names::Monotonic;
@@ -37,10 +37,10 @@ pub(crate) enum Written {
 }
 
 /// Reads and watches until `seen` says that nobody listens.
-pub(crate) async fn watch(api: Api<Lease>, name: String, request: Duration, seen: impl Fn(Seen) -> bool) {
+pub(crate) async fn watch(api: Api<Lease>, name: String, clock: Clock, request: Duration, seen: impl Fn(Seen) -> bool) {
     let mut pause = Duration::from_millis(50);
     loop {
-        match follow(&api, &name, request, &seen).await {
+        match follow(&api, &name, clock, request, &seen).await {
             Ok(true) => pause = Duration::from_millis(50),
             Ok(false) => return,
             Err(reason) => {
@@ -55,8 +55,14 @@ pub(crate) async fn watch(api: Api<Lease>, name: String, request: Duration, seen
 }
 
 /// One read and the watch after it. `Ok(false)` when nobody listens any more.
-async fn follow(api: &Api<Lease>, name: &str, request: Duration, seen: &impl Fn(Seen) -> bool) -> Result<bool, String> {
-    let Some(lease) = read(api, name, request, seen).await? else {
+async fn follow(
+    api: &Api<Lease>,
+    name: &str,
+    clock: Clock,
+    request: Duration,
+    seen: &impl Fn(Seen) -> bool,
+) -> Result<bool, String> {
+    let Some(lease) = read(api, name, clock, request, seen).await? else {
         if !seen(Seen::Absent) {
             return Ok(false);
         }
@@ -85,7 +91,7 @@ async fn follow(api: &Api<Lease>, name: &str, request: Duration, seen: &impl Fn(
             Ok(None) => return Ok(true),
             Err(_) => {
                 // Silent: either nobody renews, or the connection is dead and does not know it.
-                let read = read(api, name, request, seen).await?;
+                let read = read(api, name, clock, request, seen).await?;
                 if read.is_none_or(|lease| lease.metadata.resource_version.as_deref() != Some(&version)) {
                     return Ok(true);
                 }
@@ -97,10 +103,11 @@ async fn follow(api: &Api<Lease>, name: &str, request: Duration, seen: &impl Fn(
 async fn read(
     api: &Api<Lease>,
     name: &str,
+    clock: Clock,
     request: Duration,
     seen: &impl Fn(Seen) -> bool,
 ) -> Result<Option<Lease>, String> {
-    let asked = clock::now();
+    let asked = clock.now();
     let lease = tokio::time::timeout(request, api.get_opt(name))
         .await
         .map_err(|_| "the API did not answer in time".to_owned())?
@@ -112,14 +119,21 @@ async fn read(
 }
 
 /// Writes a decision onto the state that it was decided on.
-pub(crate) async fn write(api: Api<Lease>, base: Lease, me: String, write: LeaseWrite, request: Duration) -> Written {
+pub(crate) async fn write(
+    api: Api<Lease>,
+    base: Lease,
+    me: String,
+    write: LeaseWrite,
+    clock: Clock,
+    request: Duration,
+) -> Written {
     let name = base.metadata.name.clone().unwrap_or_default();
     let next = changed(base, &me, &write);
     let sent = tokio::time::timeout(request, api.replace(&name, &PostParams::default(), &next)).await;
     match sent {
         Ok(Ok(lease)) => Written::Done(Box::new(lease)),
         Ok(Err(kube::Error::Api(status))) if status.code == 409 => {
-            let asked = clock::now();
+            let asked = clock.now();
             match tokio::time::timeout(request, api.get_opt(&name)).await {
                 Ok(Ok(lease)) => Written::Conflict(lease.map(Box::new), asked),
                 _ => Written::Failed("a conflict, and the read after it failed".to_owned()),

@@ -3,14 +3,14 @@
 //! The agent observes the primary Lease, its volume and its engine, lets [`coregent_core::member::decide`] decide and
 //! carries the decision out. It writes two objects only: the primary Lease, and its own member Lease.
 
-mod clock;
+pub mod clock;
 mod config;
 mod durable;
-mod engine;
+pub mod engine;
 mod health;
 mod install;
 mod lease;
-mod member;
+pub mod member;
 pub mod postgresql;
 mod processes;
 mod read_out;
@@ -19,4 +19,5 @@ mod volume;
 mod watchdog;
 
 pub use config::{Config, ConfigError};
+pub use health::Health;
 pub use install::{InstallError, install};

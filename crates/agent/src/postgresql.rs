@@ -1,25 +1,23 @@
 //! `coregent agent postgresql`: the first process of a database container.
 
+use crate::clock::Clock;
 use crate::config::{Config, ConfigError};
 use crate::engine::postgresql::Postgres;
 use crate::health::{self, Health};
-use crate::lease;
-use crate::member::{Agent, Event, Outlets};
+use crate::member::{self, Parts};
 use crate::processes::{self, Processes};
 use crate::read_out::{self, ReadOut};
-use crate::report::{Publisher, Wanted};
 use crate::volume::{Lock, Volume};
 use crate::watchdog::Watchdog;
 use coregent_core::names::HolderIdentity;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
-use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
 
 /// Why the agent could not run.
 #[derive(Debug, thiserror::Error)]
@@ -56,38 +54,17 @@ async fn serve(config: Config) -> Result<(), AgentError> {
     let volume = Volume::open(folder.clone()).map_err(|error| AgentError::Volume(error.to_string()))?;
     let processes = Processes::start()?;
     let _lock = lock(&folder, &config).await?;
-    let volume = Rc::new(RefCell::new(volume));
     let client = client().await?;
     let leases: Api<Lease> = Api::namespaced(client, &config.namespace);
-    let request = Duration::from_millis(config.settings.timing.request);
     let me = HolderIdentity { member: config.member.clone(), pod_uid: config.pod_uid.clone(), nonce: nonce() };
-
-    let (events, incoming) = mpsc::unbounded_channel();
-    let seen = events.clone();
-    let primary = format!("{}-primary", config.cluster);
-    tokio::task::spawn_local(lease::watch(leases.clone(), primary, request, move |what| {
-        seen.send(Event::Seen(what)).is_ok()
-    }));
-    let (wanted, wanted_in) = watch::channel(Wanted::default());
-    let (done, published) = watch::channel(None);
-    let publisher = Publisher {
-        api: leases.clone(),
-        name: format!("{}-member", config.member),
-        labels: Publisher::labels(&config.cluster, config.member.as_str()),
-        request,
-    };
-    tokio::task::spawn_local(publisher.run(wanted_in, done));
     let health = Health::default();
     let peers = read_out::router(ReadOut::new(&config, health.clone()));
     tokio::task::spawn_local(health::serve(SocketAddr::new(config.pod_ip, config.agent_port), health.clone(), peers));
-    terminate(events.clone())?;
-
-    let deadline = Rc::new(Cell::new(None));
+    let told_to_end = terminated()?;
     let watchdog = Watchdog::start(config.pgdata.clone())?;
-    let outlets = Outlets { wanted, published, health, watchdog, deadline: Rc::clone(&deadline) };
-    let postgres = Rc::new(Postgres::new(config.clone(), processes, Rc::clone(&volume), deadline));
+    let engine = Rc::new(Postgres::new(config.clone(), processes, volume, watchdog));
     tracing::info!(member = %config.member, identity = %me, "the agent begins");
-    Agent::new(config, me, leases, postgres, volume, outlets, events).run(incoming).await;
+    member::run(Parts { config, me, leases, engine, clock: Clock::Boottime, health }, told_to_end).await;
     Ok(())
 }
 
@@ -123,17 +100,19 @@ async fn client() -> Result<Client, AgentError> {
     Client::try_from(config).map_err(|error| AgentError::Api(error.to_string()))
 }
 
-fn terminate(events: mpsc::UnboundedSender<Event>) -> std::io::Result<()> {
+/// Cancelled when this process is told to end.
+fn terminated() -> std::io::Result<CancellationToken> {
+    let told = CancellationToken::new();
     for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
         let mut signals = signal(kind)?;
-        let events = events.clone();
+        let told = told.clone();
         tokio::task::spawn_local(async move {
-            while signals.recv().await.is_some() {
-                let _ = events.send(Event::Terminate); // the loop is gone only when the process ends
+            if signals.recv().await.is_some() {
+                told.cancel();
             }
         });
     }
-    Ok(())
+    Ok(told)
 }
 
 /// Drawn anew by every process, so that nobody inherits what a predecessor held (F5).

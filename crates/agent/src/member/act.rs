@@ -1,14 +1,12 @@
 //! Carrying out a decision.
 
 use super::{Agent, Event, Running};
-use crate::clock;
+use crate::engine::{Engine, ServerEnd};
 use crate::lease;
-use coregent_core::member::{Action, Decision, Engine, Job, JobKind, LeaseWrite, Purpose, World};
+use coregent_core::member::{self, Action, Decision, Job, JobKind, LeaseWrite, Purpose, World};
 use coregent_core::names::Epoch;
-use rustix::process::WaitStatus;
 use std::rc::Rc;
 use std::time::Duration;
-use tokio::sync::oneshot;
 
 /// Looks at the server while nothing is expected of it.
 const SLOW: Duration = Duration::from_secs(1);
@@ -16,14 +14,13 @@ const SLOW: Duration = Duration::from_secs(1);
 /// For so long after a change the engine is looked at often.
 const EXPECTING_MILLIS: u64 = 30_000;
 
-impl Agent {
+impl<E: Engine> Agent<E> {
     pub(super) fn act(&mut self, world: &World, decision: &Decision) {
         for action in &decision.actions {
             match action {
                 Action::PersistEpoch(epoch) => {
                     tracing::info!(%epoch, "persists the epoch");
-                    let changed = self.volume.borrow_mut().change(|state| state.epoch = *epoch);
-                    if let Err(error) = changed {
+                    if let Err(error) = self.engine.persist_epoch(*epoch) {
                         tracing::error!(%error, "cannot persist the epoch");
                         self.last_error = Some(error.to_string());
                     }
@@ -59,10 +56,12 @@ impl Agent {
 
     fn write(&mut self, write: LeaseWrite) {
         let Some(received) = &self.received else { return };
-        if self.retry_write_at.is_some_and(|at| at <= clock::now()) {
+        if self.retry_write_at.is_some_and(|at| at <= self.clock.now()) {
             self.retry_write_at = None;
         }
-        if self.writing || self.retry_write_at.is_some_and(|at| clock::now() < at && write.purpose != Purpose::Renew) {
+        if self.writing
+            || self.retry_write_at.is_some_and(|at| self.clock.now() < at && write.purpose != Purpose::Renew)
+        {
             return;
         }
         self.writing = true;
@@ -73,11 +72,11 @@ impl Agent {
         let purpose = write.purpose;
         let (leases, base, me) = (self.leases.clone(), received.lease.clone(), self.me.to_string());
         let request = Duration::from_millis(self.config.settings.timing.request);
-        let events = self.events.clone();
+        let (clock, events) = (self.clock, self.events.clone());
         // F2: the deadline counts from before the request.
-        let sent = clock::now();
+        let sent = self.clock.now();
         tokio::task::spawn_local(async move {
-            let result = lease::write(leases, base, me, write, request).await;
+            let result = lease::write(leases, base, me, write, clock, request).await;
             let _ = events.send(Event::Written { purpose, sent, result }); // see above
         });
     }
@@ -98,28 +97,27 @@ impl Agent {
         tracing::info!(?kind, "begins");
         self.serial += 1;
         self.generation.set(self.generation.get() + 1);
-        let (serial, postgres, events) = (self.serial, Rc::clone(&self.postgres), self.events.clone());
+        let (serial, engine, events) = (self.serial, Rc::clone(&self.engine), self.events.clone());
         let task = tokio::task::spawn_local(async move {
-            let mut server = None;
-            let result = postgres.run(job, &mut server).await;
-            let status = Box::new(postgres.status().await);
-            let _ = events.send(Event::Ended { serial, result, status, server }); // see above
+            let result = engine.run(job).await.map_err(|error| error.to_string());
+            let status = Box::new(engine.status().await);
+            let _ = events.send(Event::Ended { serial, result, status }); // see above
         });
         self.job = Some(Running { kind, serial, abort: task.abort_handle() });
     }
 
-    pub(super) fn listen_for_exit(&mut self, server: oneshot::Receiver<WaitStatus>) {
+    pub(super) fn listen_for_exit(&mut self, server: ServerEnd) {
         self.server_serial += 1;
         let (serial, events) = (self.server_serial, self.events.clone());
         tokio::task::spawn_local(async move {
-            let status = server.await.ok();
-            let _ = events.send(Event::ServerExited { serial, status }); // see above
+            let how = server.await;
+            let _ = events.send(Event::ServerExited { serial, how }); // see above
         });
     }
 
     /// Looks at the server in the pace that `set_pace` says.
     pub(super) fn start_polling(&self) {
-        let (postgres, events) = (Rc::clone(&self.postgres), self.events.clone());
+        let (engine, events) = (Rc::clone(&self.engine), self.events.clone());
         let (generation, poll, pace) = (Rc::clone(&self.generation), Rc::clone(&self.poll), Rc::clone(&self.pace));
         tokio::task::spawn_local(async move {
             loop {
@@ -128,7 +126,7 @@ impl Agent {
                     () = poll.notified() => {}
                 }
                 let before = generation.get();
-                let status = Box::new(postgres.status().await);
+                let status = Box::new(engine.status().await);
                 if events.send(Event::Polled { generation: before, status }).is_err() {
                     return;
                 }
@@ -137,19 +135,19 @@ impl Agent {
     }
 
     pub(super) fn set_pace(&mut self) {
-        let recent = clock::now().since(self.expecting_since) < EXPECTING_MILLIS;
+        let recent = self.clock.now().since(self.expecting_since) < EXPECTING_MILLIS;
         let members = self.received.as_ref().map_or(0, |_| self.expected_standbys());
         let epoch = self.received.as_ref().map_or(Epoch(0), |received| super::observe::epoch(&received.lease));
         let pace = match &self.status.engine {
-            Engine::Starting => Duration::from_millis(10),
+            member::Engine::Starting => Duration::from_millis(10),
             // The successor of a planned hand-over watches its replay.
-            Engine::Standby(standby) if standby.source.as_ref().is_some_and(|source| source.epoch < epoch) => {
+            member::Engine::Standby(standby) if standby.source.as_ref().is_some_and(|source| source.epoch < epoch) => {
                 Duration::from_millis(5)
             }
-            Engine::Standby(standby) if standby.source.is_some() && !standby.streaming && recent => {
+            member::Engine::Standby(standby) if standby.source.is_some() && !standby.streaming && recent => {
                 Duration::from_millis(20)
             }
-            Engine::Writable(writable)
+            member::Engine::Writable(writable)
                 if recent
                     && writable.standbys.values().filter(|seen| seen.caught_up && seen.sync).count() < members =>
             {

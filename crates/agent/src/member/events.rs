@@ -1,16 +1,13 @@
 //! What an event changes.
 
 use super::{Agent, Event, Received, observe};
-use crate::clock;
-use crate::engine::postgresql::{EngineError, Status};
+use crate::engine::{Engine, ServerEnd, Status};
 use crate::lease::{Seen, Written};
-use coregent_core::member::{Data, Engine, Held, JobKind, Purpose};
+use coregent_core::member::{self, Data, Held, JobKind, Purpose};
 use coregent_core::names::Monotonic;
 use k8s_openapi::api::coordination::v1::Lease;
-use rustix::process::WaitStatus;
-use tokio::sync::oneshot;
 
-impl Agent {
+impl<E: Engine> Agent<E> {
     pub(super) fn apply(&mut self, event: Event) {
         match event {
             Event::Seen(Seen::Lease { lease, asked }) => self.receive(*lease, asked),
@@ -18,7 +15,7 @@ impl Agent {
             Event::Seen(Seen::Gap(reason)) => {
                 tracing::info!(reason, "the watch of the primary Lease was interrupted");
                 if let Some(received) = &mut self.received {
-                    received.since = clock::now();
+                    received.since = self.clock.now();
                 }
             }
             Event::Written { purpose, sent, result } => self.written(purpose, sent, result),
@@ -31,8 +28,8 @@ impl Agent {
                     self.observed(*status);
                 }
             }
-            Event::Ended { serial, result, status, server } => self.ended(serial, result, *status, server),
-            Event::ServerExited { serial, status } => self.server_exited(serial, status),
+            Event::Ended { serial, result, status } => self.ended(serial, result, *status),
+            Event::ServerExited { serial, how } => self.server_exited(serial, &how),
             Event::Terminate => {
                 tracing::info!("told to end: leaves cleanly");
                 self.leaving = true;
@@ -44,7 +41,7 @@ impl Agent {
     fn receive(&mut self, lease: Lease, asked: Option<Monotonic>) {
         let version =
             |lease: &Lease| lease.metadata.resource_version.as_ref().and_then(|text| text.parse::<u64>().ok());
-        let now = clock::now();
+        let now = self.clock.now();
         let mut epoch_since = now;
         if let Some(known) = &self.received {
             let (old, new) = (version(&known.lease), version(&lease));
@@ -70,7 +67,7 @@ impl Agent {
 
     fn written(&mut self, purpose: Purpose, sent: Monotonic, result: Written) {
         self.writing = false;
-        self.answered = clock::now();
+        self.answered = self.clock.now();
         match result {
             Written::Done(lease) => {
                 let epoch = observe::epoch(&lease);
@@ -108,25 +105,19 @@ impl Agent {
                     held.tried = sent;
                     held.failed = true;
                 }
-                self.retry_write_at = Some(clock::now().plus(200));
+                self.retry_write_at = Some(self.clock.now().plus(200));
             }
         }
     }
 
-    fn ended(
-        &mut self,
-        serial: u64,
-        result: Result<(), EngineError>,
-        status: Status,
-        server: Option<oneshot::Receiver<WaitStatus>>,
-    ) {
+    fn ended(&mut self, serial: u64, result: Result<Option<ServerEnd>, String>, status: Status) {
         let Some(job) = self.job.take_if(|job| job.serial == serial) else { return };
         self.generation.set(self.generation.get() + 1);
-        if let Some(server) = server {
-            self.listen_for_exit(server);
-        }
         match result {
-            Ok(()) => {
+            Ok(server) => {
+                if let Some(server) = server {
+                    self.listen_for_exit(server);
+                }
                 tracing::debug!(kind = ?job.kind, "done");
                 // A fetch that failed is a matter of its round.
                 let over = |kind| kind == job.kind || (kind == JobKind::Fetch && job.kind == JobKind::Leave);
@@ -138,7 +129,7 @@ impl Agent {
             Err(error) => {
                 let count = self.failures.filter(|(kind, ..)| *kind == job.kind).map_or(0, |(_, count, _)| count);
                 let pause = (100_u64 << count.min(7)).min(10_000);
-                self.failures = Some((job.kind, count + 1, clock::now().plus(pause)));
+                self.failures = Some((job.kind, count + 1, self.clock.now().plus(pause)));
                 self.jobs_failed += 1;
                 self.last_error = Some(format!("{:?}: {error}", job.kind));
                 tracing::warn!(kind = ?job.kind, %error, retry_in_ms = pause, "a job failed");
@@ -155,20 +146,20 @@ impl Agent {
     pub(super) fn observed(&mut self, status: Status) {
         let changed = std::mem::discriminant(&status.engine) != std::mem::discriminant(&self.status.engine);
         if changed {
-            self.expecting_since = clock::now();
+            self.expecting_since = self.clock.now();
         }
         match &status.engine {
-            Engine::Standby(standby) => {
+            member::Engine::Standby(standby) => {
                 self.server_answered(false);
                 if standby.streaming && changed {
-                    self.postgres.remove_old_set_aside();
+                    self.engine.remove_old_set_aside();
                 }
             }
-            Engine::Writable(_) => {
+            member::Engine::Writable(_) => {
                 self.server_answered(true);
                 self.was_writable = true;
             }
-            Engine::Stopped { .. } | Engine::Starting => {}
+            member::Engine::Stopped { .. } | member::Engine::Starting => {}
         }
         self.status = status;
         self.set_pace();
@@ -176,43 +167,36 @@ impl Agent {
 
     fn server_answered(&mut self, writable: bool) {
         self.failed_starts = 0;
-        let inconsistent = self.volume.borrow().state().inconsistent;
-        if inconsistent && !writable {
+        if self.engine.durable().inconsistent && !writable {
             // A hot standby answers only once it is consistent.
-            let cleared = self.volume.borrow_mut().change(|state| state.inconsistent = false);
-            if let Err(error) = cleared {
+            if let Err(error) = self.engine.mark_consistent() {
                 self.last_error = Some(error.to_string());
             }
         }
     }
 
-    fn server_exited(&mut self, serial: u64, status: Option<WaitStatus>) {
+    fn server_exited(&mut self, serial: u64, how: &str) {
         if serial != self.server_serial || self.busy_with(JobKind::Stop) {
             return;
         }
-        let how = status.map_or_else(|| "unknown".to_owned(), describe);
-        let starting = matches!(self.status.engine, Engine::Starting | Engine::Stopped { .. });
+        let starting = matches!(self.status.engine, member::Engine::Starting | member::Engine::Stopped { .. });
         tracing::warn!(how, starting, "the server ended by itself");
         if starting && !self.leaving {
             self.failed_starts += 1;
             let pause = (250_u64 << self.failed_starts.min(7)).min(30_000);
-            self.failures = Some((JobKind::Start, self.failed_starts, clock::now().plus(pause)));
+            self.failures = Some((JobKind::Start, self.failed_starts, self.clock.now().plus(pause)));
             self.last_error = Some(format!("the server ended while it was starting ({how}); its log says why"));
             if self.failed_starts >= 3 {
                 self.was_writable = true; // as holder it holds for nothing: another may do better
             }
         }
-        self.postgres.server_exited();
-        self.begin(coregent_core::member::Job::Stop {
-            fast: false,
-            diverged: false,
-            reason: "the server ended by itself",
-        });
+        self.engine.server_exited();
+        self.begin(member::Job::Stop { fast: false, diverged: false, reason: "the server ended by itself" });
     }
 
     /// Reads what the data folder is; only jobs change it.
     pub(super) fn look_at_data(&mut self) {
-        let data = self.postgres.data();
+        let data = self.engine.data();
         if data != self.data {
             if let Data::Broken(why) | Data::Unusable(why) = &data {
                 tracing::warn!(why, "the data folder cannot be used");
@@ -226,12 +210,4 @@ impl Agent {
 fn differs(known: &Lease, lease: &Lease) -> bool {
     let holder = |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone());
     known.metadata.annotations != lease.metadata.annotations || holder(known) != holder(lease)
-}
-
-fn describe(status: WaitStatus) -> String {
-    match (status.exit_status(), status.terminating_signal()) {
-        (Some(code), _) => format!("exit code {code}"),
-        (None, Some(signal)) => format!("signal {signal}"),
-        (None, None) => "unknown".to_owned(),
-    }
 }

@@ -7,49 +7,76 @@ mod act;
 mod events;
 mod observe;
 
-use crate::clock;
+use crate::clock::Clock;
 use crate::config::Config;
-use crate::engine::postgresql::{EngineError, Postgres, Status};
+use crate::engine::{Durable, Engine, ServerEnd, Status};
 use crate::health::{Health, Shown};
-use crate::lease::{Seen, Written};
-use crate::report::Wanted;
-use crate::volume::Volume;
-use crate::watchdog::Watchdog;
-use coregent_core::member::{Data, Decision, Engine, Held, Job, JobKind, Purpose, decide};
+use crate::lease::{self, Seen, Written};
+use crate::report::{Publisher, Wanted};
+use coregent_core::member::{self, Data, Decision, Held, Job, JobKind, Purpose, decide};
 use coregent_core::names::{Epoch, HolderIdentity, Monotonic};
 use coregent_core::report::MemberReport;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
-use rustix::process::WaitStatus;
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
+
+/// What an agent runs with.
+pub struct Parts<E> {
+    /// Whose agent it is.
+    pub config: Config,
+    /// This run of it.
+    pub me: HolderIdentity,
+    /// The Leases of its namespace.
+    pub leases: Api<Lease>,
+    /// Its server.
+    pub engine: Rc<E>,
+    /// Its clock.
+    pub clock: Clock,
+    /// What its endpoint shows.
+    pub health: Health,
+}
+
+/// Runs a member's agent until it is told to end and has left cleanly. Everything that it waits for runs on the current
+/// task set, which the caller drops when the agent is to be gone without a trace.
+pub async fn run<E: Engine>(parts: Parts<E>, told_to_end: CancellationToken) {
+    let (events, incoming) = mpsc::unbounded_channel();
+    let request = Duration::from_millis(parts.config.settings.timing.request);
+    let seen = events.clone();
+    let primary = format!("{}-primary", parts.config.cluster);
+    tokio::task::spawn_local(lease::watch(parts.leases.clone(), primary, parts.clock, request, move |what| {
+        seen.send(Event::Seen(what)).is_ok()
+    }));
+    let (wanted, wanted_in) = watch::channel(Wanted::default());
+    let (done, published) = watch::channel(None);
+    let publisher = Publisher {
+        api: parts.leases.clone(),
+        name: format!("{}-member", parts.config.member),
+        labels: Publisher::labels(&parts.config.cluster, parts.config.member.as_str()),
+        request,
+    };
+    tokio::task::spawn_local(publisher.run(wanted_in, done));
+    let told = events.clone();
+    tokio::task::spawn_local(async move {
+        told_to_end.cancelled().await;
+        let _ = told.send(Event::Terminate); // the loop is gone only when the process ends
+    });
+    let outlets = Outlets { wanted, published, health: parts.health.clone() };
+    Agent::new(parts, outlets, events).run(incoming).await;
+}
 
 /// What happens to an agent.
 pub(crate) enum Event {
     Seen(Seen),
-    Written {
-        purpose: Purpose,
-        sent: Monotonic,
-        result: Written,
-    },
+    Written { purpose: Purpose, sent: Monotonic, result: Written },
     Granted(bool),
-    Polled {
-        generation: u64,
-        status: Box<Status>,
-    },
-    Ended {
-        serial: u64,
-        result: Result<(), EngineError>,
-        status: Box<Status>,
-        server: Option<oneshot::Receiver<WaitStatus>>,
-    },
-    ServerExited {
-        serial: u64,
-        status: Option<WaitStatus>,
-    },
+    Polled { generation: u64, status: Box<Status> },
+    Ended { serial: u64, result: Result<Option<ServerEnd>, String>, status: Box<Status> },
+    ServerExited { serial: u64, how: String },
     Terminate,
 }
 
@@ -71,18 +98,15 @@ pub(crate) struct Outlets {
     pub(crate) wanted: watch::Sender<Wanted>,
     pub(crate) published: watch::Receiver<Option<MemberReport>>,
     pub(crate) health: Health,
-    pub(crate) watchdog: Watchdog,
-    /// The deadline as jobs see it.
-    pub(crate) deadline: Rc<Cell<Option<Monotonic>>>,
 }
 
 /// The agent of one member.
-pub(crate) struct Agent {
+pub(crate) struct Agent<E: Engine> {
     config: Config,
     me: HolderIdentity,
     leases: Api<Lease>,
-    postgres: Rc<Postgres>,
-    volume: Rc<RefCell<Volume>>,
+    engine: Rc<E>,
+    clock: Clock,
     outlets: Outlets,
     events: mpsc::UnboundedSender<Event>,
     received: Option<Received>,
@@ -115,22 +139,15 @@ pub(crate) struct Agent {
     exit: bool,
 }
 
-impl Agent {
-    pub(crate) fn new(
-        config: Config,
-        me: HolderIdentity,
-        leases: Api<Lease>,
-        postgres: Rc<Postgres>,
-        volume: Rc<RefCell<Volume>>,
-        outlets: Outlets,
-        events: mpsc::UnboundedSender<Event>,
-    ) -> Agent {
+impl<E: Engine> Agent<E> {
+    fn new(parts: Parts<E>, outlets: Outlets, events: mpsc::UnboundedSender<Event>) -> Agent<E> {
+        let Parts { config, me, leases, engine, clock, .. } = parts;
         Agent {
             config,
             me,
             leases,
-            postgres,
-            volume,
+            engine,
+            clock,
             outlets,
             events,
             received: None,
@@ -150,8 +167,8 @@ impl Agent {
             generation: Rc::new(Cell::new(0)),
             poll: Rc::new(Notify::new()),
             pace: Rc::new(Cell::new(Duration::from_secs(1))),
-            status: Status { engine: Engine::Stopped { position: None }, standbys: Vec::new() },
-            expecting_since: clock::now(),
+            status: Status { engine: member::Engine::Stopped { position: None }, standbys: Vec::new() },
+            expecting_since: clock.now(),
             failures: None,
             failed_starts: 0,
             jobs_failed: 0,
@@ -162,7 +179,7 @@ impl Agent {
     }
 
     /// Runs until a clean leave is done.
-    pub(crate) async fn run(mut self, mut events: mpsc::UnboundedReceiver<Event>) {
+    async fn run(mut self, mut events: mpsc::UnboundedReceiver<Event>) {
         self.start_polling();
         // Whatever a predecessor left running ends first, and the end of the local log is read.
         self.begin(Job::Stop { fast: false, diverged: false, reason: "the agent starts" });
@@ -171,7 +188,7 @@ impl Agent {
             let wake = [decision.wake, self.retry_write_at]
                 .into_iter()
                 .flatten()
-                .map(clock::until)
+                .map(|at| self.clock.until(at))
                 .fold(Duration::from_secs(5), Duration::min);
             tokio::select! {
                 event = events.recv() => match event {
@@ -192,8 +209,7 @@ impl Agent {
         self.forget_what_was_lost();
         let world = self.observe();
         let decision = decide(&world);
-        self.outlets.deadline.set(world.deadline());
-        self.outlets.watchdog.arm(world.deadline());
+        self.engine.arm(world.deadline());
         if decision.waiting_for != self.last_wait {
             if let Some(what) = &decision.waiting_for {
                 tracing::info!("waits for {what}");
@@ -204,14 +220,14 @@ impl Agent {
         self.publish(&world, &decision);
         let position = observe::position(&world.engine);
         self.outlets.health.show(Shown {
-            turned: clock::now(),
+            turned: self.clock.now(),
             ready: decision.ready,
             state: format!("{:?}", decision.state),
             epoch: world.volume.epoch.0,
             timeline: position.map_or(0, |position| position.timeline.0),
             lsn: position.map_or(0, |position| position.lsn.0),
             holding: world.holding(),
-            log_is_final: matches!(world.engine, Engine::Stopped { .. }) && self.job.is_none(),
+            log_is_final: matches!(world.engine, member::Engine::Stopped { .. }) && self.job.is_none(),
             jobs_failed: self.jobs_failed,
         });
         decision
@@ -223,7 +239,11 @@ impl Agent {
             let holder = received.lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_ref());
             holder.is_some_and(|holder| *holder != self.me.to_string())
         });
-        if others && self.held.is_some() && self.job.is_none() && matches!(self.status.engine, Engine::Stopped { .. }) {
+        if others
+            && self.held.is_some()
+            && self.job.is_none()
+            && matches!(self.status.engine, member::Engine::Stopped { .. })
+        {
             tracing::info!("another has taken the Lease");
             self.held = None;
             self.was_writable = false;

@@ -1,10 +1,10 @@
 //! The world as the decision sees it, and the report.
 
-use super::Agent;
-use crate::clock;
+use super::{Agent, Durable};
+use crate::engine::Engine;
 use crate::report::Wanted;
 use coregent_core::fence::{self, Fence};
-use coregent_core::member::{Decision, Engine, JobKind, PrimaryLease, Volume, World};
+use coregent_core::member::{self, Decision, JobKind, PrimaryLease, Volume, World};
 use coregent_core::names::Epoch;
 use coregent_core::position::Position;
 use coregent_core::report::{MemberReport, MemberState, VERSION};
@@ -14,12 +14,11 @@ use std::collections::BTreeSet;
 /// The server ended this often while it was starting: it is reported as failed.
 const FAILED_STARTS: u32 = 3;
 
-impl Agent {
+impl<E: Engine> Agent<E> {
     pub(super) fn observe(&self) -> World {
-        let volume = self.volume.borrow();
-        let state = volume.state();
+        let Durable { epoch: durable_epoch, epoch_at_start, attempt, inconsistent } = self.engine.durable();
         World {
-            now: clock::now(),
+            now: self.clock.now(),
             me: self.me.clone(),
             address: self.config.address(),
             settings: self.config.settings.clone(),
@@ -33,13 +32,7 @@ impl Agent {
             bootstrap_grant: self.granted,
             held: self.held,
             released: self.released,
-            volume: Volume {
-                epoch: state.epoch,
-                epoch_at_start: volume.epoch_at_start(),
-                attempt: state.attempt.clone(),
-                data: self.data.clone(),
-                inconsistent: state.inconsistent,
-            },
+            volume: Volume { epoch: durable_epoch, epoch_at_start, attempt, data: self.data.clone(), inconsistent },
             engine: self.status.engine.clone(),
             was_writable: self.was_writable,
             job: self.job.as_ref().map(|job| job.kind),
@@ -54,7 +47,7 @@ impl Agent {
     pub(super) fn publish(&self, world: &World, decision: &Decision) {
         let position = position(&world.engine).filter(|_| !world.volume.inconsistent).cloned();
         let flushed_lsn = match &world.engine {
-            Engine::Writable(writable) => Some(writable.position.lsn),
+            member::Engine::Writable(writable) => Some(writable.position.lsn),
             _ => None,
         };
         let mut last_error = self.last_error.clone();
@@ -74,7 +67,7 @@ impl Agent {
             position,
             unrecorded_attempt: world.unrecorded_attempt().cloned(),
             system_id: match &world.volume.data {
-                coregent_core::member::Data::Present { system_id } => Some(system_id.clone()),
+                member::Data::Present { system_id } => Some(system_id.clone()),
                 _ => None,
             },
             standbys: self.status.standbys.clone(),
@@ -118,11 +111,11 @@ fn fence(lease: &Lease) -> Result<Fence, String> {
 }
 
 /// The position in whatever state the engine is.
-pub(super) fn position(engine: &Engine) -> Option<&Position> {
+pub(super) fn position(engine: &member::Engine) -> Option<&Position> {
     match engine {
-        Engine::Stopped { position } => position.as_ref(),
-        Engine::Starting => None,
-        Engine::Standby(standby) => Some(&standby.position),
-        Engine::Writable(writable) => Some(&writable.position),
+        member::Engine::Stopped { position } => position.as_ref(),
+        member::Engine::Starting => None,
+        member::Engine::Standby(standby) => Some(&standby.position),
+        member::Engine::Writable(writable) => Some(&writable.position),
     }
 }

@@ -134,7 +134,7 @@ impl Postgres {
 
     /// Removes what was set aside: this member streams, so the holder has everything that was acknowledged (F12). The
     /// newest is kept for a person to look at.
-    pub(crate) fn remove_old_set_aside(&self) {
+    pub(super) fn drop_old_set_aside(&self) {
         let pgdata = &self.config.pgdata;
         let (Some(parent), Some(name)) = (pgdata.parent(), pgdata.file_name().and_then(|name| name.to_str())) else {
             return;

@@ -12,22 +12,21 @@ mod status;
 mod stream;
 mod wal;
 
-pub(crate) use status::Status;
-
+use super::{Durable, Engine, ServerEnd, Status};
 use crate::config::Config;
 use crate::processes::Processes;
 use crate::volume::{Volume, VolumeError};
+use crate::watchdog::Watchdog;
 use coregent_core::member::{Data, Job, Names, Source};
-use coregent_core::names::{MemberName, Monotonic};
+use coregent_core::names::{Epoch, MemberName, Monotonic};
 use coregent_core::position::Position;
 use files::Files;
-use rustix::process::{Pid, WaitStatus};
+use rustix::process::Pid;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
-use tokio::sync::oneshot;
 
 /// Why a job ended without its effect. One line, no secrets.
 #[derive(Debug, thiserror::Error)]
@@ -76,7 +75,7 @@ struct Credentials {
 pub(crate) struct Postgres {
     config: Config,
     processes: Processes,
-    volume: Rc<RefCell<Volume>>,
+    volume: RefCell<Volume>,
     files: Files,
     server: Cell<Option<Pid>>,
     client: RefCell<Option<Rc<tokio_postgres::Client>>>,
@@ -86,20 +85,16 @@ pub(crate) struct Postgres {
     /// The members that a slot was made for.
     admitted: RefCell<BTreeSet<MemberName>>,
     /// The deadline of the Lease, as the agent's loop sets it.
-    deadline: Rc<Cell<Option<Monotonic>>>,
+    deadline: Cell<Option<Monotonic>>,
+    watchdog: Watchdog,
     /// A checkpoint has been asked for and is not done.
     checkpointing: Rc<Cell<bool>>,
     major: Option<u32>,
 }
 
 impl Postgres {
-    pub(crate) fn new(
-        config: Config,
-        processes: Processes,
-        volume: Rc<RefCell<Volume>>,
-        deadline: Rc<Cell<Option<Monotonic>>>,
-    ) -> Postgres {
-        let files = Files::new(&volume.borrow().path(""));
+    pub(crate) fn new(config: Config, processes: Processes, volume: Volume, watchdog: Watchdog) -> Postgres {
+        let files = Files::new(&volume.path(""));
         let in_force = RefCell::new(InForce {
             source: None,
             names: Names::Placeholder,
@@ -114,33 +109,42 @@ impl Postgres {
         Postgres {
             config,
             processes,
-            volume,
+            volume: RefCell::new(volume),
             files,
             server: Cell::new(None),
             client: RefCell::new(None),
             in_force,
             end: RefCell::new(None),
             admitted: RefCell::default(),
-            deadline,
+            deadline: Cell::new(None),
+            watchdog,
             checkpointing: Rc::default(),
             major,
         }
     }
 
-    /// Carries out a job. A started server's end comes through `exited`.
-    pub(crate) async fn run(
-        &self,
-        job: Job,
-        exited: &mut Option<oneshot::Receiver<WaitStatus>>,
-    ) -> Result<(), EngineError> {
-        match job {
+    /// The folder where a copy or an initdb grows before it is renamed: the rename is the proof that it is complete.
+    fn new_folder(&self) -> PathBuf {
+        self.config.pgdata.with_extension("new")
+    }
+
+    fn credentials(&self, role: &str) -> Result<Credentials, EngineError> {
+        let what = |key: &str| format!("cannot read the credential {role}/{key}");
+        let user = self.config.credential(role, "username").map_err(EngineError::io(what("username")))?;
+        let password = self.config.credential(role, "password").map_err(EngineError::io(what("password")))?;
+        Ok(Credentials { user, password })
+    }
+}
+
+impl Engine for Postgres {
+    type Error = EngineError;
+
+    async fn run(&self, job: Job) -> Result<Option<ServerEnd>, EngineError> {
+        let done = match job {
+            Job::Start { writable, follow, names } => return self.start(writable, follow, names).map(Some),
             Job::InitDb => self.init_db().await,
             Job::Clone { source, chain } => self.copy(&source, chain).await,
             Job::Rewind { source, chain } => self.rewind(&source, chain).await,
-            Job::Start { writable, follow, names } => {
-                *exited = Some(self.start(writable, follow, names)?);
-                Ok(())
-            }
             Job::SetUp => self.set_up().await,
             Job::Leave { epoch } => self.leave(epoch).await,
             Job::Fetch { rest, within } => self.fetch(&rest, within).await,
@@ -153,16 +157,19 @@ impl Postgres {
             Job::Marker => self.mark().await,
             Job::Slots { epoch, members } => self.keep_slots(epoch, &members).await,
             Job::Stop { fast, diverged, reason } => self.stop(fast, diverged, reason).await,
-        }
+        };
+        done.map(|()| None)
     }
 
-    /// The folder where a copy or an initdb grows before it is renamed: the rename is the proof that it is complete.
-    fn new_folder(&self) -> PathBuf {
-        self.config.pgdata.with_extension("new")
+    async fn status(&self) -> Status {
+        self.look().await
     }
 
-    /// The data folder as it lies there.
-    pub(crate) fn data(&self) -> Data {
+    fn server_exited(&self) {
+        self.client.borrow_mut().take();
+    }
+
+    fn data(&self) -> Data {
         let pgdata = &self.config.pgdata;
         match std::fs::read_dir(pgdata) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Data::Absent,
@@ -194,10 +201,31 @@ impl Postgres {
         }
     }
 
-    fn credentials(&self, role: &str) -> Result<Credentials, EngineError> {
-        let what = |key: &str| format!("cannot read the credential {role}/{key}");
-        let user = self.config.credential(role, "username").map_err(EngineError::io(what("username")))?;
-        let password = self.config.credential(role, "password").map_err(EngineError::io(what("password")))?;
-        Ok(Credentials { user, password })
+    fn durable(&self) -> Durable {
+        let volume = self.volume.borrow();
+        let state = volume.state();
+        Durable {
+            epoch: state.epoch,
+            epoch_at_start: volume.epoch_at_start(),
+            attempt: state.attempt.clone(),
+            inconsistent: state.inconsistent,
+        }
+    }
+
+    fn persist_epoch(&self, epoch: Epoch) -> Result<(), EngineError> {
+        Ok(self.volume.borrow_mut().change(|state| state.epoch = epoch)?)
+    }
+
+    fn mark_consistent(&self) -> Result<(), EngineError> {
+        Ok(self.volume.borrow_mut().change(|state| state.inconsistent = false)?)
+    }
+
+    fn arm(&self, deadline: Option<Monotonic>) {
+        self.deadline.set(deadline);
+        self.watchdog.arm(deadline);
+    }
+
+    fn remove_old_set_aside(&self) {
+        self.drop_old_set_aside();
     }
 }

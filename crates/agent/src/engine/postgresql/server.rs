@@ -1,7 +1,7 @@
 //! Starting the server, ending every process of it, reading where its log ends.
 
 use super::wal::{DUMMY, Wal};
-use super::{EngineError, Postgres};
+use super::{EngineError, Postgres, ServerEnd};
 use crate::processes;
 use coregent_core::member::{Names, Source};
 use coregent_core::position::{Position, Promotion};
@@ -11,7 +11,6 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 use std::{fs, io};
-use tokio::sync::oneshot;
 
 /// How long a fast shutdown may take: with a placeholder in force a session with temporary tables hangs it for ever
 /// (F8).
@@ -24,7 +23,7 @@ impl Postgres {
         writable: bool,
         follow: Option<(Source, Vec<Promotion>)>,
         names: Names,
-    ) -> Result<oneshot::Receiver<WaitStatus>, EngineError> {
+    ) -> Result<ServerEnd, EngineError> {
         let pgdata = &self.config.pgdata;
         self.prepare_folders().map_err(EngineError::io("cannot prepare the data folder for a start"))?;
         let source = match follow {
@@ -60,7 +59,8 @@ impl Postgres {
         let child =
             self.processes.spawn(&mut command, false).map_err(EngineError::io("cannot start the program postgres"))?;
         self.server.set(Some(child.pid()));
-        Ok(child.detach())
+        let ended = child.detach();
+        Ok(Box::pin(async move { ended.await.map_or_else(|_| "unknown".to_owned(), how) }))
     }
 
     /// fsGroup makes the folder group-writable, which the server refuses; a `postmaster.pid` of a dead server may name
@@ -109,11 +109,6 @@ impl Postgres {
         if let Some(pid) = self.server.get() {
             let _ = kill_process(pid, Signal::HUP); // its end is reported by the reaping loop
         }
-    }
-
-    /// The server's process has ended; its children may still live until `stop` has swept them.
-    pub(crate) fn server_exited(&self) {
-        self.client.borrow_mut().take();
     }
 
     /// Ends every process of the engine and reads the end of its log (F3, F10).
@@ -172,6 +167,15 @@ pub(super) fn program_major(bin_dir: &Path) -> Option<u32> {
     let text = String::from_utf8(output.stdout).ok()?;
     let version = text.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()))?;
     version.split('.').next()?.parse().ok()
+}
+
+/// How a process ended.
+fn how(status: WaitStatus) -> String {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => "unknown".to_owned(),
+    }
 }
 
 pub(super) fn remove_if_there(path: &Path) -> io::Result<()> {

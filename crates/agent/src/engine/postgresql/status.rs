@@ -3,7 +3,7 @@
 use super::files::slot_name;
 use super::sql::rows;
 use super::wal::Wal;
-use super::{EngineError, Postgres};
+use super::{EngineError, Postgres, Status};
 use crate::clock;
 use coregent_core::lsn::{Lsn, Timeline};
 use coregent_core::member::{Engine, Standby, StandbySeen, Writable};
@@ -30,13 +30,6 @@ const STANDBYS: &str = "select application_name, state, sync_state, \
 const SLOTS: &str = "select slot_name from pg_replication_slots where slot_type = 'physical' and not temporary \
      and wal_status is distinct from 'lost'";
 
-/// The engine with what only the report needs.
-#[derive(Debug, Clone)]
-pub(crate) struct Status {
-    pub(crate) engine: Engine,
-    pub(crate) standbys: Vec<report::Standby>,
-}
-
 /// The answer to [`STATUS`].
 pub(super) struct Snapshot {
     pub(super) in_recovery: bool,
@@ -53,7 +46,7 @@ pub(super) struct Snapshot {
 
 impl Postgres {
     /// The engine now. A server that does not answer yet is starting.
-    pub(crate) async fn status(&self) -> Status {
+    pub(super) async fn look(&self) -> Status {
         let only = |engine| Status { engine, standbys: Vec::new() };
         if self.server.get().is_none() {
             return only(Engine::Stopped { position: self.end.borrow().clone() });
