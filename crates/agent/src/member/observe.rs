@@ -51,7 +51,7 @@ impl<E: Engine> Agent<E> {
             _ => None,
         };
         let mut last_error = self.last_error.clone();
-        if decision.state == MemberState::Failed {
+        if decision.state == MemberState::Failed && !world.is_given_up() {
             last_error = decision.waiting_for.clone().or(last_error);
         }
         let report = MemberReport {

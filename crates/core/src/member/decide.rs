@@ -260,6 +260,9 @@ pub(super) fn idle(world: &World) -> bool {
 }
 
 fn wake_for_lease(world: &World, out: &mut Outline) {
+    if let Some((_, at)) = world.retry.filter(|_| world.is_given_up()) {
+        out.wake_at(at);
+    }
     if let Some(deadline) = world.deadline().filter(|_| !matches!(world.engine, Engine::Stopped { .. })) {
         out.wake_at(deadline);
     }

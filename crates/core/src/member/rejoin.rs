@@ -4,6 +4,7 @@ use crate::fence::Fence;
 use crate::lsn::Lsn;
 use crate::member::action::{Job, Source};
 use crate::member::decide::{Outline, idle, idle_names};
+use crate::member::sync_set;
 use crate::member::world::{Data, Engine, PrimaryLease, Standby, World};
 use crate::position::{Position, Promotion};
 
@@ -67,8 +68,13 @@ fn standing(world: &World, fence: &Fence, standby: &Standby, source: Source, out
             }
         }
         Relation::Follows | Relation::ForkUnknown => {
-            if standby.streaming && !standby.open && idle(world) {
+            let admitted = sync_set::admitted(world, fence);
+            if !standby.streaming || !idle(world) {
+            } else if !standby.open {
                 out.begin(world, Job::Open);
+            } else if standby.next_slots != admitted {
+                // Made while nothing is urgent: each costs several syncs, and a promotion would wait for them.
+                out.begin(world, Job::Slots { epoch: source.epoch.next(), members: admitted });
             }
         }
     }

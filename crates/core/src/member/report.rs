@@ -28,7 +28,7 @@ fn state(world: &World) -> MemberState {
         _ => {}
     }
     let stopped = matches!(world.engine, Engine::Stopped { .. });
-    if stopped && (world.failing || unusable_here(world).is_some()) {
+    if stopped && (world.is_given_up() || unusable_here(world).is_some()) {
         return MemberState::Failed;
     }
     match (&world.engine, &world.volume.data) {
@@ -49,7 +49,7 @@ fn left(world: &World) -> Option<Epoch> {
     if world.holding() || (world.job.is_some() && world.job != Some(JobKind::Open)) {
         return None;
     }
-    if world.failing || world.volume.inconsistent || unusable_here(world).is_some() {
+    if world.is_given_up() || world.volume.inconsistent || unusable_here(world).is_some() {
         return None; // it could not start as a primary
     }
     match (&world.engine, &world.volume.data) {

@@ -174,6 +174,8 @@ pub struct Standby {
     pub position: Position,
     /// Clients are let in.
     pub open: bool,
+    /// The members that a slot of the **next** epoch exists for here: should this member win it, they find theirs.
+    pub next_slots: BTreeSet<MemberName>,
 }
 
 /// A server out of recovery.
@@ -270,7 +272,7 @@ pub struct World {
     pub job: Option<JobKind>,
     /// A job of this kind failed: none is started before this instant.
     pub retry: Option<(JobKind, Monotonic)>,
-    /// The server has ended several times while it was starting: it is no candidate.
+    /// The server has ended several times while it was starting: see [`World::is_given_up`].
     pub failing: bool,
     /// A write of the Lease is on its way.
     pub writing: bool,
@@ -292,6 +294,12 @@ impl World {
     /// This member is the target of the Lease's epoch.
     pub fn is_target(&self) -> bool {
         self.fence().and_then(|fence| fence.target.as_ref()).is_some_and(|target| target.member == self.me.member)
+    }
+
+    /// It is no candidate after several starts that failed, until the pause after the last one is over. For good would
+    /// be for ever: a full disk or a port that was taken ends, and it may be the only one there is.
+    pub fn is_given_up(&self) -> bool {
+        self.failing && self.retry.is_some_and(|(kind, at)| kind == JobKind::Start && at > self.now)
     }
 
     /// `holderIdentity` is this process.

@@ -58,11 +58,13 @@ restart_after_crash = off
 #[derive(Debug, Clone)]
 pub(super) struct Files {
     folder: PathBuf,
+    major: Option<u32>,
 }
 
 impl Files {
-    pub(super) fn new(agent_folder: &Path) -> Files {
-        Files { folder: agent_folder.join("postgresql") }
+    /// `major` is the version of the server's programs.
+    pub(super) fn new(agent_folder: &Path, major: Option<u32>) -> Files {
+        Files { folder: agent_folder.join("postgresql"), major }
     }
 
     pub(super) fn main(&self) -> PathBuf {
@@ -86,7 +88,10 @@ impl Files {
     pub(super) fn write_fixed(&self, config: &Config) -> io::Result<()> {
         fs::create_dir_all(&self.folder)?;
         let user = read_optional(&config.config_dir.join("postgresql.conf"))?;
-        let mut text = format!("{DEFAULTS}{user}\n{FIXED}");
+        // After a crash everything is synced before recovery: in one call where the server can, instead of a file at a
+        // time beside the syncs of the new primary.
+        let sync = if self.major >= Some(14) { "recovery_init_sync_method = syncfs\n" } else { "" };
+        let mut text = format!("{DEFAULTS}{sync}{user}\n{FIXED}");
         let ident = self.folder.join("pg_ident.conf");
         let settings = [
             ("listen_addresses", config.pod_ip.to_string()),

@@ -82,8 +82,8 @@ pub(crate) struct Postgres {
     in_force: RefCell<InForce>,
     /// The end of WAL while every process is gone.
     end: RefCell<Option<Position>>,
-    /// The members that a slot was made for.
-    admitted: RefCell<BTreeSet<MemberName>>,
+    /// The epoch and the members that slots were made for.
+    admitted: RefCell<(Epoch, BTreeSet<MemberName>)>,
     /// The deadline of the Lease, as the agent's loop sets it.
     deadline: Cell<Option<Monotonic>>,
     watchdog: Watchdog,
@@ -94,7 +94,6 @@ pub(crate) struct Postgres {
 
 impl Postgres {
     pub(crate) fn new(config: Config, processes: Processes, volume: Volume, watchdog: Watchdog) -> Postgres {
-        let files = Files::new(&volume.path(""));
         let in_force = RefCell::new(InForce {
             source: None,
             names: Names::Placeholder,
@@ -106,6 +105,7 @@ impl Postgres {
             seen: BTreeMap::new(),
         });
         let major = server::program_major(&config.bin_dir);
+        let files = Files::new(&volume.path(""), major);
         Postgres {
             config,
             processes,
@@ -115,7 +115,7 @@ impl Postgres {
             client: RefCell::new(None),
             in_force,
             end: RefCell::new(None),
-            admitted: RefCell::default(),
+            admitted: RefCell::new((Epoch(0), BTreeSet::new())),
             deadline: Cell::new(None),
             watchdog,
             checkpointing: Rc::default(),

@@ -28,7 +28,7 @@ const STANDBYS: &str = "select application_name, state, sync_state, \
      from pg_stat_replication where application_name not in ('pg_basebackup', 'coregent')";
 
 const SLOTS: &str = "select slot_name from pg_replication_slots where slot_type = 'physical' and not temporary \
-     and wal_status is distinct from 'lost'";
+     and wal_status is distinct from 'lost' and (active or restart_lsn is not null)";
 
 /// The answer to [`STATUS`].
 pub(super) struct Snapshot {
@@ -94,6 +94,7 @@ impl Postgres {
 
     fn standby(&self, snapshot: &Snapshot) -> Engine {
         let position = self.position(snapshot.received.max(snapshot.replayed), None);
+        let next = self.volume.borrow().state().epoch.next();
         let mut in_force = self.in_force.borrow_mut();
         in_force.writable_since = None;
         Engine::Standby(Standby {
@@ -104,6 +105,7 @@ impl Postgres {
             replayed: snapshot.replayed,
             position,
             open: in_force.open,
+            next_slots: self.admitted(next),
         })
     }
 
@@ -150,11 +152,13 @@ impl Postgres {
 
     /// The member of a slot of this epoch, as far as it is known by name here.
     fn slot_owner(&self, slot: &str, epoch: Epoch) -> Option<MemberName> {
-        self.admitted().into_iter().find(|member| slot_name(member, epoch) == slot)
+        self.admitted(epoch).into_iter().find(|member| slot_name(member, epoch) == slot)
     }
 
-    pub(super) fn admitted(&self) -> BTreeSet<MemberName> {
-        self.admitted.borrow().clone()
+    /// The members that a slot of `epoch` was made for.
+    pub(super) fn admitted(&self, epoch: Epoch) -> BTreeSet<MemberName> {
+        let (made_for, members) = &*self.admitted.borrow();
+        if *made_for == epoch { members.clone() } else { BTreeSet::new() }
     }
 }
 

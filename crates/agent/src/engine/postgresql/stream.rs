@@ -75,17 +75,18 @@ impl Postgres {
     }
 
     /// Makes exactly the slots of this epoch for these members. A receiver of another epoch loses its slot and with it
-    /// its stream.
+    /// its stream. A primary's slots keep the log for who does not stream yet; a standby's, made in case it is promoted,
+    /// keep none.
     pub(super) async fn keep_slots(&self, epoch: Epoch, members: &BTreeSet<MemberName>) -> Result<(), EngineError> {
         let client = self.client().await?;
         let wanted: BTreeSet<String> = members.iter().map(|member| slot_name(member, epoch)).collect();
-        let list = "select slot_name, active_pid, wal_status from pg_replication_slots \
-                    where slot_type = 'physical' and not temporary";
+        let list = "select slot_name, active_pid, wal_status, pg_is_in_recovery() or active or restart_lsn is not null \
+                    from pg_replication_slots where slot_type = 'physical' and not temporary";
         let mut present = BTreeSet::new();
         for row in rows(&client, list).await? {
             let slot = row.get(0).unwrap_or_default().to_owned();
-            let lost = row.get(2) == Some("lost");
-            if wanted.contains(&slot) && !lost {
+            let of_use = row.get(2) != Some("lost") && row.get(3) == Some("t");
+            if wanted.contains(&slot) && of_use {
                 present.insert(slot);
                 continue;
             }
@@ -95,9 +96,11 @@ impl Postgres {
             rows(&client, &format!("select pg_drop_replication_slot({})", literal(&slot))).await?;
         }
         for slot in wanted.difference(&present) {
-            rows(&client, &format!("select pg_create_physical_replication_slot({}, true)", literal(slot))).await?;
+            let name = literal(slot);
+            rows(&client, &format!("select pg_create_physical_replication_slot({name}, not pg_is_in_recovery())"))
+                .await?;
         }
-        self.admitted.replace(members.clone());
+        self.admitted.replace((epoch, members.clone()));
         Ok(())
     }
 }

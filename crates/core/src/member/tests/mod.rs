@@ -71,6 +71,7 @@ fn standby(lsn: u64, chain: &[Promotion]) -> Standby {
         replayed: Lsn(lsn),
         position: at(lsn, chain),
         open: true,
+        next_slots: names(&[]),
     }
 }
 

@@ -27,6 +27,33 @@ fn with_rest(index: u32, must: bool) -> Target {
     Target { must_reach_lsn: must.then_some(Lsn(120)), rest_of_log: Some(rest), ..target(index, Proof::Released) }
 }
 
+/// A port that was taken ended all starts of the only member there was, and it was never named again.
+#[test]
+fn a_member_whose_starts_failed_is_a_candidate_again_after_a_pause() {
+    let mut world = world(1, lease(2, None, fence(None)));
+    world.failing = true;
+    world.retry = Some((JobKind::Start, world.now.plus(500)));
+    let decision = decide(&world);
+    assert_eq!((decision.state, decision.left, decision.wake), (MemberState::Failed, None, Some(world.now.plus(500))));
+    world.now = world.now.plus(500);
+    let decision = decide(&world);
+    assert_eq!((decision.state, decision.left), (MemberState::Stopped, Some(Epoch(2))));
+}
+
+/// Slots of the next epoch are made while nothing is urgent (F6), so that a promotion need not wait for them.
+#[test]
+fn a_streaming_standby_makes_the_slots_of_the_next_epoch_once() {
+    let mut named = fence(Some(target(1, Proof::Bootstrap)));
+    named.system_id = Some("7".to_owned());
+    let mut world = streaming(2, lease(1, Some(1), named));
+    let slots = Job::Slots { epoch: Epoch(2), members: names(&[1, 3]) };
+    assert_eq!(decide(&world).actions, [Action::Engine(slots)]);
+    if let Engine::Standby(standby) = &mut world.engine {
+        standby.next_slots = names(&[1, 3]);
+    }
+    assert_eq!(decide(&world).actions, []);
+}
+
 /// F10: fetched before the Lease is taken; what is only a courtesy is tried once.
 #[test]
 fn the_target_fetches_the_rest_of_the_old_primarys_log_before_it_takes_the_lease() {
