@@ -73,7 +73,7 @@ fn headless_port(port: &ContainerPort, taken: &mut BTreeSet<String>) -> Option<S
     })
 }
 
-/// Leads to the leader, or to every pod when no roles are declared.
+/// Leads to the leader, or to every pod when no roles are declared. Everything else is as its author wrote it.
 fn main(rsm: &ReplicatedStateMachine, wanted: &Service) -> Service {
     let mut metadata = meta(rsm, rsm.name_any());
     let mut all = wanted.metadata.labels.clone().unwrap_or_default();
@@ -84,19 +84,12 @@ fn main(rsm: &ReplicatedStateMachine, wanted: &Service) -> Service {
     if let Some(leader) = rsm.spec.roles.iter().find(|role| role.is_leader) {
         selector.insert(labels::ROLE.to_owned(), leader.name.clone());
     }
-    let type_ = wanted.spec.as_ref().and_then(|spec| spec.type_.clone()).filter(|type_| !type_.is_empty());
+    let asked = wanted.spec.clone().unwrap_or_default();
+    let type_ = asked.type_.clone().filter(|type_| !type_.is_empty());
     let local = (type_.as_deref() == Some("LoadBalancer")).then(|| "Local".to_owned());
-    Service {
-        metadata,
-        spec: Some(ServiceSpec {
-            type_,
-            external_traffic_policy: local,
-            ports: wanted.spec.as_ref().and_then(|spec| spec.ports.clone()),
-            selector: Some(selector),
-            ..ServiceSpec::default()
-        }),
-        ..Service::default()
-    }
+    let external_traffic_policy = asked.external_traffic_policy.clone().or(local);
+    let spec = ServiceSpec { type_, external_traffic_policy, selector: Some(selector), ..asked };
+    Service { metadata, spec: Some(spec), ..Service::default() }
 }
 
 /// As its author wrote it, with our labels, our owner and the annotations of its scope. Of its metadata only what an

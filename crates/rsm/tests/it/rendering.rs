@@ -52,6 +52,19 @@ fn one_stateful_set_a_member() {
     insta::assert_yaml_snapshot!(text(&render(&rsm(spec), &[1, 3]).unwrap()));
 }
 
+/// A database's writes wait for no readiness probe; the renderer had dropped what said so.
+#[test]
+fn a_service_is_as_its_author_wrote_it_save_for_whom_it_leads_to() {
+    let asked = json!({"ports": [{"port": 5432}], "publishNotReadyAddresses": true, "sessionAffinity": "ClientIP",
+        "selector": {"app": "elsewhere"}});
+    let desired = render(&rsm(json!({"service": {"spec": asked}})), &[]).unwrap();
+    let main = desired.services.iter().find(|service| service.metadata.name.as_deref() == Some("bar")).unwrap();
+    let spec = main.spec.as_ref().unwrap();
+    assert_eq!(spec.publish_not_ready_addresses, Some(true));
+    assert_eq!(spec.session_affinity.as_deref(), Some("ClientIP"));
+    assert_eq!(spec.selector.as_ref().unwrap().get("app").map(String::as_str), Some("bar"));
+}
+
 #[test]
 fn ports_of_the_headless_service_never_collide() {
     let port = |name: Option<&str>, number: u16, protocol: &str| json!({"name": name, "containerPort": number, "protocol": protocol});
