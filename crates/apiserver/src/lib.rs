@@ -33,7 +33,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { store: Storage::Memory, service_ips: None, node_token: String::new(), history: 20_000 }
+        Options { store: Storage::Memory, service_ips: None, node_token: String::new(), history: 1_000 }
     }
 }
 
