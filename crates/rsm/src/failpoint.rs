@@ -4,6 +4,9 @@
 //! Compiled in only with the cargo feature `failpoints`; without it [`hit`] is empty. With it, the process aborts at
 //! the place that `COREGENT_FAILPOINT=<step>:<phase>` names. `COREGENT_FAILPOINT_ONCE=<file>` makes that happen once:
 //! the file is created before the abort, and nothing happens while it exists, so that a restarted process goes on.
+//!
+//! `COREGENT_FAILPOINT_FILE=<file>` arms a process that runs already: the file names the place, and is removed before
+//! the abort. So one long-lived plane is ended at every step in turn without a restart for each.
 
 use std::fmt;
 
@@ -11,6 +14,8 @@ use std::fmt;
 pub const VARIABLE: &str = "COREGENT_FAILPOINT";
 /// Environment variable that names the marker file.
 pub const ONCE_VARIABLE: &str = "COREGENT_FAILPOINT_ONCE";
+/// Environment variable that names a file which names the place.
+pub const FILE_VARIABLE: &str = "COREGENT_FAILPOINT_FILE";
 
 /// Where within a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +51,9 @@ pub fn hit(_step: &str, _phase: Phase) {}
 /// Ends the process if a test asked for it at this step and phase.
 #[cfg(feature = "failpoints")]
 pub fn hit(step: &str, phase: Phase) {
+    if armed_by_file(step, phase) {
+        std::process::abort();
+    }
     let Ok(wanted) = std::env::var(VARIABLE) else { return };
     if !matches(&wanted, step, phase) {
         return;
@@ -57,6 +65,14 @@ pub fn hit(step: &str, phase: Phase) {
         }
     }
     std::process::abort();
+}
+
+/// Whether the file names this place. Removing it tells one winner and makes the abort happen once.
+#[cfg(feature = "failpoints")]
+fn armed_by_file(step: &str, phase: Phase) -> bool {
+    let Some(file) = std::env::var_os(FILE_VARIABLE) else { return false };
+    let wanted = std::fs::read_to_string(&file).unwrap_or_default();
+    matches(wanted.trim_end(), step, phase) && std::fs::remove_file(&file).is_ok()
 }
 
 /// Whether `wanted` (`<step>:<phase>`) names this place. A step may hold colons itself, the phase does not.

@@ -1,34 +1,9 @@
 //! The primary dies, in every way that a process can.
 
+use crate::members::{freeze, kill_postmaster, manifest, thaw, three_members, uri};
 use crate::plane::{PATIENCE, Plane, epoch, kill_and_wait, primary, settled, until};
 use crate::writer::{Writer, connected, rows};
 use coregent_api::database::Lossless;
-use rustix::process::{Pid, Signal, kill_process};
-
-/// A cluster of three as `examples/postgres.yaml`, in the mode asked for.
-fn manifest(mode: &str) -> String {
-    format!(
-        "apiVersion: coregent.io/v1alpha1\nkind: DatabaseCluster\nmetadata: {{name: orders}}\nspec:\n  replicas: 3\n  \
-         engine: {{postgresql: {{version: \"15\"}}}}\n  storage: {{size: 1Gi}}\n  replication: {{mode: {mode}}}\n"
-    )
-}
-
-/// A plane with a settled cluster of three.
-fn three_members(mode: &str) -> Plane {
-    let plane = Plane::up();
-    plane.apply(&manifest(mode));
-    plane.wait("dbc/orders", "Ready");
-    plane
-}
-
-fn uri(plane: &Plane) -> String {
-    plane.must(["endpoint", "orders", "--uri"]).trim().to_owned()
-}
-
-/// SIGKILL to the postmaster of a member, from inside its container.
-fn kill_postmaster(plane: &Plane, member: &str) {
-    plane.run(["exec", &format!("{member}-0"), "--", "sh", "-c", "kill -9 $(head -1 $PGDATA/postmaster.pid)"]);
-}
 
 async fn kill_the_postmaster_three_times(mode: &str) {
     let plane = three_members(mode);
@@ -87,31 +62,13 @@ async fn a_frozen_primary_is_replaced_and_acknowledges_nothing_when_it_thaws() {
     let before = until(&client, "orders", settled).await;
     let old = primary(&before).expect("a primary");
     writer.next_acknowledgement().await;
-    let tree = tree_of(plane.container_pid(&format!("{old}-0")).expect("the member's first process"));
-    for pid in &tree {
-        let _ = kill_process(Pid::from_raw(*pid).expect("a process id"), Signal::STOP);
-    }
+    let tree = freeze(&plane, &old);
     until(&client, "orders", |cluster| primary(cluster).is_some_and(|now| now != old)).await;
     writer.next_acknowledgement().await;
-    for pid in &tree {
-        // Some are gone: the node may have killed the frozen member first (failover.md F4).
-        let _ = kill_process(Pid::from_raw(*pid).expect("a process id"), Signal::CONT);
-    }
+    thaw(&tree);
     until(&client, "orders", settled).await;
     let acknowledged = writer.stop().await;
     assert!(acknowledged.is_subset(&rows(&uri).await));
-}
-
-/// A process and everything below it.
-fn tree_of(root: i32) -> Vec<i32> {
-    let mut tree = vec![root];
-    let mut next = 0;
-    while let Some(&pid) = tree.get(next) {
-        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-        tree.extend(children.split_whitespace().filter_map(|child| child.parse::<i32>().ok()));
-        next += 1;
-    }
-    tree
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -168,7 +125,7 @@ async fn the_controllers_as_a_process_of_their_own_do_the_same() {
     let plane = Plane::new();
     plane.must(["up", "--detach", "--no-controllers"]);
     let mut operator = plane.command(["operator"]).spawn().expect("the coregent binary");
-    plane.apply(&manifest("Quorum"));
+    plane.apply(&manifest("orders", 3, "Quorum"));
     plane.wait("dbc/orders", "Ready");
     let client = plane.client().await;
     let before = until(&client, "orders", settled).await;

@@ -3,7 +3,9 @@
 mod bad_input;
 mod client_verbs;
 mod failover;
+mod members;
 mod plain_workload;
 mod plane;
 mod restart;
+mod steps;
 mod writer;

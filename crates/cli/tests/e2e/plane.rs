@@ -6,6 +6,7 @@ use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use rustix::fs::{FlockOperation, flock};
 use std::ffi::OsStr;
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -160,12 +161,23 @@ pub fn text(bytes: &[u8]) -> String {
 
 /// SIGKILL to a process of the test's own; returns once it is gone.
 pub fn kill_and_wait(pid: i32) {
-    use rustix::event::{PollFd, PollFlags, poll};
     use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
     let pid = Pid::from_raw(pid).expect("a process id");
     let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { return };
     let _ = pidfd_send_signal(&pidfd, Signal::KILL);
-    while poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None).is_err() {}
+    ended(&pidfd, None);
+}
+
+/// Waits until the process is gone, for so long at most; whether it is.
+pub fn ended(pidfd: &OwnedFd, within: Option<Duration>) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let within = within.map(|within| Timespec::try_from(within).expect("a length of time"));
+    loop {
+        match poll(&mut [PollFd::new(pidfd, PollFlags::IN)], within.as_ref()) {
+            Err(rustix::io::Errno::INTR) => {}
+            ready => return ready.expect("a process that can be waited for") > 0,
+        }
+    }
 }
 
 /// Waits until a DatabaseCluster is as wanted.

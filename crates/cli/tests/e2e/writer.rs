@@ -59,6 +59,11 @@ impl Writer {
             .expect("the writer runs");
     }
 
+    /// The rows from `first` on that have been acknowledged so far.
+    pub fn acknowledged(&self, first: i64) -> BTreeSet<i64> {
+        self.acknowledged.borrow().range(first..).copied().collect()
+    }
+
     /// Stops; gives every acknowledged row.
     pub async fn stop(self) -> BTreeSet<i64> {
         self.stop.store(true, Ordering::Relaxed);
@@ -93,6 +98,12 @@ async fn write(uri: String, client: Client, first: i64, sender: watch::Sender<BT
 
 /// Rows that the database has.
 pub async fn rows(uri: &str) -> BTreeSet<i64> {
+    rows_from(uri, 0).await
+}
+
+/// Rows from `first` on that the database has.
+pub async fn rows_from(uri: &str, first: i64) -> BTreeSet<i64> {
     let client = connected(uri).await;
-    client.query("select id from acked", &[]).await.expect("rows").iter().map(|row| row.get(0)).collect()
+    let rows = client.query("select id from acked where id >= $1", &[&first]).await.expect("rows");
+    rows.iter().map(|row| row.get(0)).collect()
 }
