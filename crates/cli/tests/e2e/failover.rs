@@ -1,20 +1,71 @@
 //! The primary dies, in every way that a process can.
 
-use crate::members::{freeze, kill_postmaster, manifest, thaw, three_members, uri};
+use crate::members::{kill_postmaster, manifest, three_members, uri};
 use crate::plane::{PATIENCE, Plane, epoch, kill_and_wait, primary, settled, until};
 use crate::writer::{Writer, connected, rows};
 use coregent_api::database::Lossless;
+use std::time::Duration;
+
+/// Sessions that are in the middle of something: a transaction that takes 10 s, and a procedure that commits in a loop.
+struct UnderWay(Vec<tokio::task::JoinHandle<Result<(), tokio_postgres::Error>>>);
+
+impl UnderWay {
+    async fn prepare(uri: &str) {
+        let sql = "create table slow (n int); create table looped (n int);
+                   create procedure loop_and_commit() language plpgsql as
+                   $$ begin for n in 1..100000000 loop insert into looped values (n); commit; end loop; end $$";
+        connected(uri).await.batch_execute(sql).await.expect("tables and a procedure");
+    }
+
+    async fn begin(uri: &str) -> UnderWay {
+        let mut sessions = Vec::new();
+        // The loop cannot commit in a transaction, which several statements in one message are.
+        let slow = vec!["begin; insert into slow values (1); select pg_sleep(10); commit"];
+        let looping = vec!["delete from looped", "call loop_and_commit()"];
+        for statements in [slow, looping] {
+            let session = connected(uri).await;
+            sessions.push(tokio::spawn(async move {
+                for statement in statements {
+                    session.batch_execute(statement).await?;
+                }
+                Ok(())
+            }));
+        }
+        let watcher = connected(uri).await;
+        let is_busy =
+            "select exists (select from looped) and exists (select from pg_stat_activity where wait_event = 'PgSleep')";
+        let busy = async {
+            while !watcher.query_one(is_busy, &[]).await.expect("an answer").get::<_, bool>(0) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, busy).await.expect("both are in the middle");
+        UnderWay(sessions)
+    }
+
+    /// Each ends with an error: the server that it talked to is dead, orphans included (F3).
+    async fn end_with_an_error(self) {
+        for session in self.0 {
+            let end =
+                tokio::time::timeout(PATIENCE, session).await.expect("the session ends").expect("it did not panic");
+            assert!(end.is_err(), "a session of a dead primary must not end well");
+        }
+    }
+}
 
 async fn kill_the_postmaster_three_times(mode: &str) {
     let plane = three_members(mode);
     let client = plane.client().await;
     let uri = uri(&plane);
+    UnderWay::prepare(&uri).await;
     let mut writer = Writer::start(&uri).await;
     for _ in 0..3 {
         let before = until(&client, "orders", settled).await;
         let old = primary(&before).expect("a settled cluster has a primary");
+        let sessions = UnderWay::begin(&uri).await;
         writer.next_acknowledgement().await;
         kill_postmaster(&plane, &old);
+        sessions.end_with_an_error().await;
         until(&client, "orders", |cluster| epoch(cluster) > epoch(&before)).await;
         writer.next_acknowledgement().await;
         let settled = until(&client, "orders", settled).await;
@@ -24,15 +75,18 @@ async fn kill_the_postmaster_three_times(mode: &str) {
     let acknowledged = writer.stop().await;
     let missing: Vec<_> = acknowledged.difference(&rows(&uri).await).copied().collect();
     assert!(missing.is_empty(), "acknowledged and gone: {missing:?}");
+    let unacknowledged = connected(&uri).await.query("select from slow", &[]).await.expect("rows");
+    assert!(unacknowledged.is_empty(), "a transaction whose client got an error before its commit left rows");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn quorum_mode_loses_no_acknowledged_row_when_the_postmaster_is_killed_again_and_again() {
+async fn quorum_mode_loses_no_acknowledged_row_and_acknowledges_nothing_late_when_the_postmaster_is_killed_again_and_again()
+ {
     kill_the_postmaster_three_times("Quorum").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn async_mode_loses_no_acknowledged_row_when_only_the_postmaster_dies() {
+async fn async_mode_loses_no_acknowledged_row_and_acknowledges_nothing_late_when_only_the_postmaster_dies() {
     kill_the_postmaster_three_times("Async").await;
 }
 
@@ -49,73 +103,6 @@ async fn the_death_of_a_whole_member_is_survived_and_the_member_comes_back() {
     until(&client, "orders", |cluster| primary(cluster).is_some_and(|now| now != old)).await;
     writer.next_acknowledgement().await;
     until(&client, "orders", settled).await;
-    let acknowledged = writer.stop().await;
-    assert!(acknowledged.is_subset(&rows(&uri).await));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_frozen_primary_is_replaced_and_acknowledges_nothing_when_it_thaws() {
-    let plane = three_members("Quorum");
-    let client = plane.client().await;
-    let uri = uri(&plane);
-    let mut writer = Writer::start(&uri).await;
-    let before = until(&client, "orders", settled).await;
-    let old = primary(&before).expect("a primary");
-    writer.next_acknowledgement().await;
-    let tree = freeze(&plane, &old);
-    until(&client, "orders", |cluster| primary(cluster).is_some_and(|now| now != old)).await;
-    writer.next_acknowledgement().await;
-    thaw(&tree);
-    until(&client, "orders", settled).await;
-    let acknowledged = writer.stop().await;
-    assert!(acknowledged.is_subset(&rows(&uri).await));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_statement_under_way_when_the_primary_dies_gets_an_error_and_no_late_acknowledgement() {
-    let plane = three_members("Async");
-    let client = plane.client().await;
-    let uri = uri(&plane);
-    let before = until(&client, "orders", settled).await;
-    let old = primary(&before).expect("a primary");
-    let session = connected(&uri).await;
-    session.batch_execute("create table looped (n int); create procedure loop_and_commit() language plpgsql as $$ begin for n in 1..100000000 loop insert into looped values (n); commit; end loop; end $$").await.expect("a procedure");
-    let looping = tokio::spawn(async move { session.batch_execute("call loop_and_commit()").await });
-    let watcher = connected(&uri).await;
-    let busy = async {
-        while watcher.query_one("select count(*) from looped", &[]).await.map_or(0, |row| row.get::<_, i64>(0)) == 0 {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, busy).await.expect("the loop commits");
-    kill_postmaster(&plane, &old);
-    let ended = tokio::time::timeout(PATIENCE, looping).await.expect("the session ends").expect("it did not panic");
-    assert!(ended.is_err(), "a session of a dead primary must not end well");
-    until(&client, "orders", settled).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_switchover_under_load_loses_nothing_and_moves_the_primary_where_it_was_told() {
-    let plane = three_members("Quorum");
-    let client = plane.client().await;
-    let uri = uri(&plane);
-    let mut writer = Writer::start(&uri).await;
-    for _ in 0..2 {
-        let before = until(&client, "orders", settled).await;
-        let old = primary(&before).expect("a primary");
-        let to = before
-            .status
-            .expect("a status")
-            .members
-            .into_iter()
-            .find(|member| member.name != old)
-            .expect("a replica")
-            .name;
-        plane.must(["switchover", "orders", "--to", &to]);
-        let after = until(&client, "orders", settled).await;
-        assert_eq!(primary(&after), Some(to));
-        writer.next_acknowledgement().await;
-    }
     let acknowledged = writer.stop().await;
     assert!(acknowledged.is_subset(&rows(&uri).await));
 }

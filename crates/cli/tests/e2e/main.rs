@@ -2,10 +2,13 @@
 
 mod bad_input;
 mod client_verbs;
+mod direct;
 mod failover;
 mod members;
 mod plain_workload;
 mod plane;
 mod restart;
 mod steps;
+mod switchover;
 mod writer;
+mod zombie;

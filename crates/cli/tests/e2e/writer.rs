@@ -1,8 +1,9 @@
 //! A client that writes for as long as it is asked to, and remembers what was acknowledged.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio_postgres::{Client, NoTls};
 
@@ -10,6 +11,7 @@ use tokio_postgres::{Client, NoTls};
 /// known is not tried again: the next one is.
 pub struct Writer {
     acknowledged: watch::Receiver<BTreeSet<i64>>,
+    longest_pause: Arc<Mutex<Duration>>,
     stop: Arc<AtomicBool>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -28,7 +30,7 @@ pub async fn connected(uri: &str) -> Client {
             match connect(uri).await {
                 Ok(client) => return client,
                 // Nothing tells a client when a database is back; it has to ask.
-                Err(_) => tokio::time::sleep(std::time::Duration::from_millis(10)).await,
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
             }
         }
     };
@@ -44,8 +46,10 @@ impl Writer {
             client.query_one("select coalesce(max(id), 0) + 1 from acked", &[]).await.expect("a row").get(0);
         let (sender, acknowledged) = watch::channel(BTreeSet::new());
         let stop = Arc::new(AtomicBool::new(false));
-        let task = tokio::spawn(write(uri.to_owned(), client, first, sender, stop.clone()));
-        Writer { acknowledged, stop, task }
+        let longest_pause = Arc::default();
+        let record = Record { sender, last: Instant::now(), longest_pause: Arc::clone(&longest_pause) };
+        let task = tokio::spawn(write(uri.to_owned(), client, first, record, stop.clone()));
+        Writer { acknowledged, longest_pause, stop, task }
     }
 
     /// Waits until a row that was begun after this call is acknowledged.
@@ -64,6 +68,11 @@ impl Writer {
         self.acknowledged.borrow().range(first..).copied().collect()
     }
 
+    /// The longest time between two acknowledgements so far.
+    pub fn longest_pause(&self) -> Duration {
+        *self.longest_pause.lock().expect("the writer did not panic")
+    }
+
     /// Stops; gives every acknowledged row.
     pub async fn stop(self) -> BTreeSet<i64> {
         self.stop.store(true, Ordering::Relaxed);
@@ -72,7 +81,25 @@ impl Writer {
     }
 }
 
-async fn write(uri: String, client: Client, first: i64, sender: watch::Sender<BTreeSet<i64>>, stop: Arc<AtomicBool>) {
+/// Where a writer says what was acknowledged.
+struct Record {
+    sender: watch::Sender<BTreeSet<i64>>,
+    last: Instant,
+    longest_pause: Arc<Mutex<Duration>>,
+}
+
+impl Record {
+    fn acknowledged(&mut self, id: i64) {
+        let pause = std::mem::replace(&mut self.last, Instant::now()).elapsed();
+        let mut longest = self.longest_pause.lock().expect("nobody panicked");
+        *longest = pause.max(*longest);
+        self.sender.send_modify(|rows| {
+            rows.insert(id);
+        });
+    }
+}
+
+async fn write(uri: String, client: Client, first: i64, mut record: Record, stop: Arc<AtomicBool>) {
     let mut client = Some(client);
     let mut id = first;
     while !stop.load(Ordering::Relaxed) {
@@ -80,16 +107,12 @@ async fn write(uri: String, client: Client, first: i64, sender: watch::Sender<BT
             match connect(&uri).await {
                 Ok(new) => client = Some(new),
                 // Nothing tells a client when a database is back; it has to ask.
-                Err(_) => tokio::time::sleep(std::time::Duration::from_millis(10)).await,
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
             }
             continue;
         };
         match open.execute("insert into acked values ($1)", &[&id]).await {
-            Ok(_) => {
-                sender.send_modify(|rows| {
-                    rows.insert(id);
-                });
-            }
+            Ok(_) => record.acknowledged(id),
             Err(_) => client = None,
         }
         id += 1;

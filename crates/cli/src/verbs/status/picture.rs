@@ -3,7 +3,7 @@
 use crate::output::{age, columns};
 use coregent_api::DatabaseCluster;
 use coregent_api::database::{DatabaseClusterStatus, LastFailover, Lossless, Member, ReplicationMode};
-use coregent_core::operation::BlockingOperation;
+use coregent_core::operation::{BlockingOperation, Outcome};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
@@ -16,6 +16,12 @@ pub fn draw(cluster: &DatabaseCluster, now: Timestamp) -> String {
     text.push_str(&members(&status));
     if let Some(operation) = &status.blocking_operation {
         let _ = writeln!(text, "operation: {}", describe_operation(operation, now));
+    }
+    // One that ended well shows in what it did.
+    if let Some(ended) = &status.previous_blocking_operation
+        && let Some(outcome) = ended.outcome.filter(|outcome| *outcome != Outcome::Completed)
+    {
+        let _ = writeln!(text, "last operation: {}", describe_end(ended, outcome));
     }
     if let Some(failover) = &status.last_failover {
         let _ = writeln!(text, "last failover: {}", describe_failover(failover, now));
@@ -90,6 +96,20 @@ fn describe_operation(operation: &BlockingOperation, now: Timestamp) -> String {
     text
 }
 
+fn describe_end(operation: &BlockingOperation, outcome: Outcome) -> String {
+    let subject = operation.subject.as_deref().map_or(String::new(), |subject| format!(" [{subject}]"));
+    let ended = match outcome {
+        Outcome::Completed => "completed",
+        Outcome::TimedOut => "timed out",
+        Outcome::Undone => "undone",
+        Outcome::Cleared => "cleared by a person",
+        Outcome::Refused => "refused",
+        Outcome::PreEmpted => "gave way to a failover",
+    };
+    let why = operation.message.as_deref().map_or(String::new(), |message| format!(": {message}"));
+    format!("{}{subject}, {ended}{why}", operation.step_id)
+}
+
 fn describe_failover(failover: &LastFailover, now: Timestamp) -> String {
     let name = |member: &Option<String>| member.clone().unwrap_or_else(|| "?".into());
     let mut text = format!("{} → {}", name(&failover.from), name(&failover.to));
@@ -154,6 +174,9 @@ mod tests {
                 ],
                 "blockingOperation": {"id": "1", "operationId": "PrimaryDbCountSpecEnforcement", "stepId": "PrimaryDbFailingOver",
                     "startedAt": "2026-11-30T10:00:00Z", "deadline": "2026-11-30T10:01:00Z", "attempt": 1, "subject": "orders-2", "epoch": 2},
+                "previousBlockingOperation": {"id": "0", "operationId": "PrimaryDbCountSpecEnforcement", "stepId": "PrimaryDbSwitchingOver",
+                    "startedAt": "2026-11-30T08:00:00Z", "deadline": "2026-11-30T08:00:30Z", "attempt": 1, "subject": "orders-1", "epoch": 1,
+                    "outcome": "Undone", "message": "orders-3 did not take over in time"},
                 "lastFailover": {"from": "orders-1", "to": "orders-2", "reason": "EngineDied", "epoch": 2,
                     "detectedAt": "2026-11-30T09:00:00.100Z", "completedAt": "2026-11-30T09:00:00.350Z",
                     "dataLoss": {"fromLSN": "0/3000000", "lossless": "true"}},
