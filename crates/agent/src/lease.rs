@@ -8,7 +8,7 @@ use futures::StreamExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Api;
-use kube::api::{PostParams, WatchEvent, WatchParams};
+use kube::api::{ListParams, PostParams, WatchEvent, WatchParams};
 use std::pin::pin;
 use std::time::Duration;
 
@@ -62,7 +62,8 @@ async fn follow(
     request: Duration,
     seen: &impl Fn(Seen) -> bool,
 ) -> Result<bool, String> {
-    let Some(lease) = read(api, name, clock, request, seen).await? else {
+    let (lease, revision) = read(api, name, clock, request, seen).await?;
+    let Some(lease) = lease else {
         if !seen(Seen::Absent) {
             return Ok(false);
         }
@@ -71,7 +72,7 @@ async fn follow(
     };
     let mut version = lease.metadata.resource_version.unwrap_or_default();
     let parameters = WatchParams::default().fields(&format!("metadata.name={name}")).timeout(240);
-    let stream = tokio::time::timeout(request, api.watch(&parameters, &version))
+    let stream = tokio::time::timeout(request, api.watch(&parameters, &revision))
         .await
         .map_err(|_| "the watch was not answered".to_owned())?
         .map_err(|error| error.to_string())?;
@@ -91,7 +92,7 @@ async fn follow(
             Ok(None) => return Ok(true),
             Err(_) => {
                 // Silent: either nobody renews, or the connection is dead and does not know it.
-                let read = read(api, name, clock, request, seen).await?;
+                let (read, _) = read(api, name, clock, request, seen).await?;
                 if read.is_none_or(|lease| lease.metadata.resource_version.as_deref() != Some(&version)) {
                     return Ok(true);
                 }
@@ -100,22 +101,26 @@ async fn follow(
     }
 }
 
+/// Reads by listing: the collection's revision is of now, so that a watch can go on from it. The Lease's own may be older
+/// than what the API keeps for watches: nobody writes it in a round, or while the API is away.
 async fn read(
     api: &Api<Lease>,
     name: &str,
     clock: Clock,
     request: Duration,
     seen: &impl Fn(Seen) -> bool,
-) -> Result<Option<Lease>, String> {
+) -> Result<(Option<Lease>, String), String> {
     let asked = clock.now();
-    let lease = tokio::time::timeout(request, api.get_opt(name))
+    let only = ListParams::default().fields(&format!("metadata.name={name}"));
+    let found = tokio::time::timeout(request, api.list(&only))
         .await
         .map_err(|_| "the API did not answer in time".to_owned())?
         .map_err(|error| error.to_string())?;
+    let lease = found.items.into_iter().next();
     if let Some(lease) = &lease {
         seen(Seen::Lease { lease: Box::new(lease.clone()), asked: Some(asked) });
     }
-    Ok(lease)
+    Ok((lease, found.metadata.resource_version.unwrap_or_default()))
 }
 
 /// Writes a decision onto the state that it was decided on.
@@ -159,4 +164,48 @@ fn changed(mut lease: Lease, me: &str, write: &LeaseWrite) -> Lease {
     let annotations = lease.metadata.annotations.get_or_insert_default();
     annotations.insert(fence::ANNOTATION.to_owned(), write.fence.to_annotation());
     lease
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use coregent_apiserver::{ApiServer, Options};
+    use kube::api::DeleteParams;
+    use tokio::sync::mpsc;
+
+    type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+    fn named(name: &str) -> Lease {
+        let mut lease = Lease::default();
+        lease.metadata.name = Some(name.to_owned());
+        lease
+    }
+
+    fn write(purpose: Purpose) -> LeaseWrite {
+        LeaseWrite { purpose, fence: fence::Fence::default() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_is_older_than_the_history_of_the_api_is_watched_without_a_gap() -> Outcome {
+        let server = ApiServer::open(Options { history: 1, ..Options::default() }).await?;
+        let leases: Api<Lease> = Api::namespaced(server.client(), "default");
+        let lease = leases.create(&PostParams::default(), &named("orders-primary")).await?;
+        for _ in 0..3 {
+            leases.create(&PostParams::default(), &named("another")).await?;
+            leases.delete("another", &DeleteParams::default()).await?;
+        }
+        let (sender, mut seen) = mpsc::unbounded_channel();
+        let clock = Clock::Runtime(tokio::time::Instant::now());
+        let watching = watch(leases.clone(), "orders-primary".to_owned(), clock, Duration::from_secs(1), move |what| {
+            sender.send(what).is_ok()
+        });
+        let watching = tokio::spawn(watching);
+        assert!(matches!(seen.recv().await, Some(Seen::Lease { asked: Some(_), .. })));
+        let taken = changed(lease, "orders-1/uid/nonce", &write(Purpose::Take));
+        leases.replace("orders-primary", &PostParams::default(), &taken).await?;
+        let next = seen.recv().await;
+        assert!(matches!(next, Some(Seen::Lease { asked: None, .. })), "{next:?}");
+        watching.abort();
+        Ok(())
+    }
 }
