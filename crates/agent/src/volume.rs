@@ -24,6 +24,9 @@ pub(crate) struct State {
     /// The newest promotion that was asked of this folder (F9).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) attempt: Option<Promotion>,
+    /// That promotion was seen recorded as won in the Lease: a record that lacks it is older than this folder (F14).
+    #[serde(default)]
+    pub(crate) attempt_recorded: bool,
     /// The promotions beneath the data, as copied from the holder before a receiver passed a fork (F9). It may name
     /// forks that the data has not reached yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -38,7 +41,15 @@ pub(crate) struct State {
 
 impl Default for State {
     fn default() -> Self {
-        State { format: FORMAT, epoch: Epoch(0), attempt: None, chain: Vec::new(), unusable: None, inconsistent: false }
+        State {
+            format: FORMAT,
+            epoch: Epoch(0),
+            attempt: None,
+            attempt_recorded: false,
+            chain: Vec::new(),
+            unusable: None,
+            inconsistent: false,
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 pub use http::UserInfo;
-pub use store::{OpenError, Storage};
+pub use store::{OpenError, Restored, Storage, WriteError};
 
 /// How to open an [`ApiServer`].
 #[derive(Clone, Debug)]
@@ -74,6 +74,21 @@ impl ApiServer {
     /// The random identity of the store: another one means another history (failover.md F14).
     pub fn incarnation(&self) -> &str {
         self.server.incarnation()
+    }
+
+    /// Whether an older copy of the store was put back: what followed it is not known here, and must be learned from
+    /// what lies outside the store before anything is concluded from it (failover.md F14). It is said at every start
+    /// until [`ApiServer::settle_restored`].
+    pub fn restored(&self) -> Option<Restored> {
+        self.server.store.restored()
+    }
+
+    /// Says that whoever must know of [`ApiServer::restored`] knows.
+    ///
+    /// # Errors
+    /// When the store cannot write.
+    pub async fn settle_restored(&self) -> Result<(), WriteError> {
+        self.server.store.settle_restored().await
     }
 
     /// Writes what is pending and stops the writer. Requests after it answer 503.

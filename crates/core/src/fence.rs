@@ -46,6 +46,10 @@ pub struct Fence {
     /// it is in no sync set; the holder admits only these, by a replication slot per member and epoch (F6).
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub members: BTreeSet<MemberName>,
+    /// An older copy of the API's store was put back, and this record with it: nobody takes the Lease before the
+    /// controller has raised it above what the members know (F14). Set by whoever opened the store, cleared by the raise.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub restored: bool,
     /// The chain of the member that took the Lease last, its attempt in that epoch included. A follower copies it
     /// before it streams, and follows only if its own chain is a prefix of it (F9).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -191,6 +195,7 @@ impl Default for Fence {
             release: None,
             system_id: None,
             members: BTreeSet::new(),
+            restored: false,
             chain: Vec::new(),
         }
     }

@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
 };
 
-use k8s_openapi::api::core::v1::{PersistentVolume, Pod};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::{
     Api, ResourceExt,
     api::{ListParams, Patch, PatchParams},
@@ -18,7 +18,10 @@ use kube::{
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::node::Node;
+use crate::{
+    events::{Events, about_node},
+    node::Node,
+};
 
 /// Holds a PersistentVolume back until its folder is gone.
 pub const FOLDER_FINALIZER: &str = "coregent.io/volume-folder";
@@ -142,7 +145,7 @@ async fn reclaim(node: &Node, volume: &PersistentVolume) {
     }
     let done = match (fate(&node.data_dir, volume), path(volume)) {
         (Fate::Remove, Some(path)) => remove(&node.data_dir, &path),
-        (Fate::SetAside, Some(path)) => set_aside(&node.data_dir, &path),
+        (Fate::SetAside, Some(path)) => set_aside(&node.data_dir, &path).map(drop),
         _ => Ok(()),
     };
     if let Err(e) = done {
@@ -196,10 +199,11 @@ fn remove(data_dir: &Path, path: &Path) -> io::Result<()> {
     }
 }
 
-fn set_aside(data_dir: &Path, path: &Path) -> io::Result<()> {
-    let Some(name) = path.file_name() else { return Ok(()) };
+/// Moves a folder to `<data_dir>/orphaned` and says where it is now.
+fn set_aside(data_dir: &Path, path: &Path) -> io::Result<Option<PathBuf>> {
+    let Some(name) = path.file_name() else { return Ok(None) };
     if !path.exists() {
-        return Ok(());
+        return Ok(None);
     }
     let orphaned = data_dir.join("orphaned");
     fs::create_dir_all(&orphaned)?;
@@ -209,28 +213,59 @@ fn set_aside(data_dir: &Path, path: &Path) -> io::Result<()> {
         target = orphaned.join(format!("{}.{number}", name.to_string_lossy()));
         number += 1;
     }
-    fs::rename(path, target)
+    fs::rename(path, &target)?;
+    Ok(Some(target))
 }
 
-/// Folders of `<data_dir>/volumes` that no PersistentVolume of the store has: an older copy of the store was put
-/// back, or somebody put them there. They stay where they are; this is for telling people.
+/// Folders of `<data_dir>/volumes` that neither a PersistentVolume nor a claim of the store accounts for: an older
+/// copy of the store was put back, or somebody put them there.
 pub async fn unknown_folders(client: &kube::Client, data_dir: &Path) -> Result<Vec<PathBuf>, kube::Error> {
-    let api: Api<PersistentVolume> = Api::all(client.clone());
-    let known: Vec<PathBuf> = api.list(&ListParams::default()).await?.iter().filter_map(path).collect();
-    let Ok(folders) = fs::read_dir(data_dir.join("volumes")) else { return Ok(Vec::new()) };
+    let volumes: Api<PersistentVolume> = Api::all(client.clone());
+    let claims: Api<PersistentVolumeClaim> = Api::all(client.clone());
+    let root = data_dir.join("volumes");
+    let mut known: Vec<PathBuf> = volumes.list(&ListParams::default()).await?.iter().filter_map(path).collect();
+    // A claim's volume is named after its uid: the volume will be made again, and finds its folder.
+    known.extend(
+        claims.list(&ListParams::default()).await?.iter().filter_map(|c| Some(root.join(format!("pvc-{}", c.uid()?)))),
+    );
+    let Ok(folders) = fs::read_dir(root) else { return Ok(Vec::new()) };
     let mut unknown: Vec<PathBuf> = folders.flatten().map(|f| f.path()).filter(|p| !known.contains(p)).collect();
     unknown.retain(|p| p.is_dir() && !p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(".removing-")));
     unknown.sort();
     Ok(unknown)
 }
 
-/// Moves the folders of [`unknown_folders`] to `<data_dir>/orphaned`, because a person asked for it. Returns them.
-pub async fn set_aside_unknown(client: &kube::Client, data_dir: &Path) -> Result<Vec<PathBuf>, SetAsideError> {
-    let unknown = unknown_folders(client, data_dir).await?;
-    for path in &unknown {
-        set_aside(data_dir, path).map_err(|source| SetAsideError::Move { path: path.clone(), source })?;
+/// Moves the folders of [`unknown_folders`] to `<data_dir>/orphaned`, as they are: no pod can have them, and nothing
+/// that is made later may meet them (failover.md F14). For the start of `node`, before any pod runs. Returns where they
+/// came from and where they are.
+///
+/// # Errors
+/// When what is known cannot be asked, or a folder cannot be moved.
+pub async fn set_aside_unknown(
+    client: &kube::Client,
+    data_dir: &Path,
+    node: &str,
+) -> Result<Vec<(PathBuf, PathBuf)>, SetAsideError> {
+    let mut moved = Vec::new();
+    for path in unknown_folders(client, data_dir).await? {
+        match set_aside(data_dir, &path) {
+            Ok(Some(target)) => moved.push((path, target)),
+            Ok(None) => {}
+            Err(source) => return Err(SetAsideError::Move { path, source }),
+        }
     }
-    Ok(unknown)
+    if !moved.is_empty() {
+        let events = Events::start(client.clone(), node);
+        for (path, target) in &moved {
+            let note = format!(
+                "{} is a volume folder that the store does not know: it is now {}, nothing in it was changed",
+                path.display(),
+                target.display()
+            );
+            events.warning(&about_node(node), "VolumeFolderSetAside", note);
+        }
+    }
+    Ok(moved)
 }
 
 /// Why unknown volume folders were not set aside.

@@ -12,6 +12,7 @@ pub mod leader;
 mod metrics;
 pub mod objects;
 pub mod observe;
+pub mod restored;
 pub mod status;
 pub mod validate;
 

@@ -27,6 +27,8 @@ pub struct Durable {
     pub epoch_at_start: Epoch,
     /// The newest promotion that was asked of this folder (F9).
     pub attempt: Option<Promotion>,
+    /// That promotion was seen recorded as won (F14).
+    pub attempt_recorded: bool,
     /// The folder was rewound and has not been consistent since (F12).
     pub inconsistent: bool,
 }
@@ -60,6 +62,12 @@ pub trait Engine: 'static {
     /// # Errors
     /// When it is not durable.
     fn persist_epoch(&self, epoch: Epoch) -> Result<(), Self::Error>;
+
+    /// Makes durable that the newest promotion of this folder is recorded as won, if it is `won` (F14).
+    ///
+    /// # Errors
+    /// When it is not durable.
+    fn persist_win(&self, won: &Promotion) -> Result<(), Self::Error>;
 
     /// Notes that the folder is consistent again after a rewind.
     ///

@@ -27,6 +27,13 @@ impl<E: Engine> Agent<E> {
                     // What has changed is decided upon at once.
                     self.poll.notify_one();
                 }
+                Action::PersistWin(won) => {
+                    if let Err(error) = self.engine.persist_win(won) {
+                        tracing::error!(%error, "cannot persist that the promotion is recorded");
+                        self.last_error = Some(error.to_string());
+                    }
+                    self.poll.notify_one();
+                }
                 Action::Lease(write) => self.write((**write).clone()),
                 Action::Engine(job) => self.begin(job.clone()),
                 Action::Exit => self.exit = true,

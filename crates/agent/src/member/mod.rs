@@ -9,7 +9,7 @@ mod observe;
 
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::engine::{Durable, Engine, ServerEnd, Status};
+use crate::engine::{Engine, ServerEnd, Status};
 use crate::health::{Health, Shown};
 use crate::lease::{self, Seen, Written};
 use crate::report::{Publisher, Wanted};

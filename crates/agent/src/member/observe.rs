@@ -1,6 +1,6 @@
 //! The world as the decision sees it, and the report.
 
-use super::{Agent, Durable};
+use super::Agent;
 use crate::engine::Engine;
 use crate::report::Wanted;
 use coregent_core::fence::{self, Fence};
@@ -16,7 +16,7 @@ const FAILED_STARTS: u32 = 3;
 
 impl<E: Engine> Agent<E> {
     pub(super) fn observe(&self) -> World {
-        let Durable { epoch: durable_epoch, epoch_at_start, attempt, inconsistent } = self.engine.durable();
+        let durable = self.engine.durable();
         World {
             now: self.clock.now(),
             me: self.me.clone(),
@@ -32,7 +32,14 @@ impl<E: Engine> Agent<E> {
             bootstrap_grant: self.granted,
             held: self.held,
             released: self.released,
-            volume: Volume { epoch: durable_epoch, epoch_at_start, attempt, data: self.data.clone(), inconsistent },
+            volume: Volume {
+                epoch: durable.epoch,
+                epoch_at_start: durable.epoch_at_start,
+                attempt: durable.attempt,
+                attempt_recorded: durable.attempt_recorded,
+                data: self.data.clone(),
+                inconsistent: durable.inconsistent,
+            },
             engine: self.status.engine.clone(),
             was_writable: self.was_writable,
             job: self.job.as_ref().map(|job| job.kind),

@@ -47,15 +47,24 @@ pub enum Expired {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The file is not a store, or is damaged.
-    #[error(
-        "store file {path} is damaged ({what}); it was left untouched: put a good copy back, or move it away to start \
-         with an empty control plane"
-    )]
+    #[error("store file {path} is damaged ({what})")]
     Damaged {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
         what: String,
+    },
+    /// It is gone, and what lies beside it says that it was there.
+    #[error("store file {path} is gone, although this folder had one: an empty one in its place would know nothing")]
+    Missing {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It belongs to another data folder.
+    #[error("store file {path} is that of another data folder: its objects are not those of the volumes here")]
+    Foreign {
+        /// The file.
+        path: PathBuf,
     },
     /// A later version of Coregent wrote it.
     #[error(

@@ -5,8 +5,10 @@
 //! durable** (renewals of Leases excepted, [`Durability::Relaxed`]); revisions have no gaps that a watcher could see.
 
 mod error;
+mod file;
 mod hub;
 mod object;
+mod reached;
 mod sqlite;
 mod state;
 
@@ -16,6 +18,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 pub use error::{Expired, OpenError, WriteError};
 pub use hub::Subscription;
 pub use object::{Change, Durability, Event, EventKind, Expect, Key, Stored, Write};
+pub use reached::Restored;
 use state::{Overlay, State};
 
 /// Where the objects are kept.
@@ -46,6 +49,7 @@ pub struct Store {
     state: Arc<RwLock<State>>,
     backend: Backend,
     identity: Identity,
+    restored: Option<Restored>,
 }
 
 impl Store {
@@ -54,13 +58,13 @@ impl Store {
         match storage {
             Storage::Memory => {
                 let state = Arc::new(RwLock::new(State::new(history)));
-                Ok(Store { state, backend: Backend::Memory, identity: Identity::random()? })
+                Ok(Store { state, backend: Backend::Memory, identity: Identity::random()?, restored: None })
             }
             Storage::Sqlite(path) => {
-                let (file, identity, state) = sqlite::open(path, history)?;
+                let file::Opened { file, identity, state, keeper, restored } = file::open(path, history)?;
                 let state = Arc::new(RwLock::new(state));
-                let backend = Backend::Sqlite(sqlite::Writer::start(path, file, state.clone())?);
-                Ok(Store { state, backend, identity })
+                let backend = Backend::Sqlite(sqlite::Writer::start(path, file, keeper, state.clone())?);
+                Ok(Store { state, backend, identity, restored })
             }
         }
     }
@@ -120,6 +124,19 @@ impl Store {
                 state.apply(event.clone());
                 Ok(event)
             }
+        }
+    }
+
+    /// Whether the file was found to be older than what ran here last (failover.md F14).
+    pub(crate) fn restored(&self) -> Option<Restored> {
+        self.restored
+    }
+
+    /// Everybody who must know of [`Store::restored`] has been told: the next start says nothing of it any more.
+    pub(crate) async fn settle_restored(&self) -> Result<(), WriteError> {
+        match &self.backend {
+            Backend::Sqlite(writer) => writer.settle().await,
+            Backend::Memory => Ok(()),
         }
     }
 

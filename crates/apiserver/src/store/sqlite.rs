@@ -9,22 +9,15 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
-use sha2::{Digest, Sha256};
+use rusqlite::{Connection, params};
 use tokio::sync::oneshot;
 
-use super::Identity;
 use super::error::{OpenError, WriteError};
-use super::object::{Durability, Event, EventKind, Key, Stored, Write};
+use super::file::{RELAXED_SPAN, checksum, set_number, settle};
+use super::object::{Durability, Event, EventKind, Write};
+use super::reached::Keeper;
 use super::state::{Overlay, State};
 
-/// The format that this program writes. A file of a higher one is refused.
-const FORMAT: i64 = 1;
-/// Marks the file as ours (`file(1)` and SQLite's header show it): "CORG".
-const APPLICATION_ID: i64 = 0x434f_5247;
-/// Revisions that may be handed out without fsync past the last durable one. The ceiling is stored, and a store that
-/// was not closed cleanly starts above it, so that no revision is ever given to two different changes.
-const RELAXED_SPAN: u64 = 4096;
 /// Writes that share a commit at most.
 const BATCH: usize = 256;
 /// Relaxed rows kept back at most.
@@ -34,187 +27,9 @@ const CHECKPOINT_AT_LATEST: usize = 4096;
 /// How long the writer is idle before it checkpoints.
 const IDLE: Duration = Duration::from_secs(2);
 
-const SCHEMA: &str = "
-    CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
-    CREATE TABLE log (
-        revision INTEGER PRIMARY KEY, resource TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,
-        kind INTEGER NOT NULL, value BLOB NOT NULL, checksum BLOB NOT NULL);
-    CREATE INDEX log_by_key ON log (resource, namespace, name, revision);";
-
-/// Opens or makes the file and reads it back.
-pub(super) fn open(path: &Path, history: usize) -> Result<(Connection, Identity, State), OpenError> {
-    match std::fs::metadata(path) {
-        Ok(found) if found.len() == 0 => return Err(damaged(path, "it is empty")),
-        Ok(_) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => create(path)?,
-        Err(source) => return Err(OpenError::Io { path: path.into(), what: "look at", source }),
-    }
-    let file = connect(path)?;
-    verify(&file, path)?;
-    let identity = Identity {
-        incarnation: String::from_utf8_lossy(&meta(&file, path, "incarnation")?).into_owned(),
-        signing_key: meta(&file, path, "signing-key")?,
-    };
-    let state = recover(&file, path, history)?;
-    Ok((file, identity, state))
-}
-
-fn damaged(path: &Path, what: impl Into<String>) -> OpenError {
-    OpenError::Damaged { path: path.into(), what: what.into() }
-}
-
-/// Sorts SQLite's complaints into those that a person can act on.
-fn explain(path: &Path, what: &'static str) -> impl FnOnce(rusqlite::Error) -> OpenError {
-    let path = path.to_owned();
-    move |source| match source.sqlite_error_code() {
-        Some(rusqlite::ErrorCode::DatabaseBusy | rusqlite::ErrorCode::DatabaseLocked) => OpenError::InUse { path },
-        Some(rusqlite::ErrorCode::NotADatabase | rusqlite::ErrorCode::DatabaseCorrupt) => {
-            OpenError::Damaged { path, what: source.to_string() }
-        }
-        _ => OpenError::Sqlite { path, what, source },
-    }
-}
-
-/// Makes a complete new file under another name and renames it, so that an empty or half-made file is never ours.
-fn create(path: &Path) -> Result<(), OpenError> {
-    let draft = path.with_extension("db.new");
-    let io = |what| move |source| OpenError::Io { path: path.into(), what, source };
-    match std::fs::remove_file(&draft) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(io("replace the draft of")(error)),
-        _ => {}
-    }
-    let identity = Identity::random()?;
-    let file = Connection::open(&draft).map_err(explain(path, "create"))?;
-    let fill = || -> rusqlite::Result<()> {
-        file.execute_batch("PRAGMA synchronous=FULL; BEGIN;")?;
-        file.execute_batch(SCHEMA)?;
-        file.pragma_update(None, "application_id", APPLICATION_ID)?;
-        file.pragma_update(None, "user_version", FORMAT)?;
-        let mut insert = file.prepare("INSERT INTO meta VALUES (?1, ?2)")?;
-        insert.execute(params!["incarnation", identity.incarnation.as_bytes()])?;
-        insert.execute(params!["signing-key", identity.signing_key])?;
-        insert.execute(params!["ceiling", b"0"])?;
-        file.execute_batch("COMMIT;")
-    };
-    fill().map_err(explain(path, "create"))?;
-    drop(file);
-    restrict(&draft).map_err(io("protect"))?;
-    std::fs::rename(&draft, path).map_err(io("create"))?;
-    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    std::fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(io("sync the folder of"))
-}
-
-/// The file holds Secrets: its owner alone may read it.
-fn restrict(path: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
-}
-
-fn connect(path: &Path) -> Result<Connection, OpenError> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let file = Connection::open_with_flags(path, flags).map_err(explain(path, "open"))?;
-    // A damaged or newer file is to be left exactly as it is: nothing that writes comes before the checks, and to
-    // close it must not move the WAL into it either.
-    let guard = || -> rusqlite::Result<()> {
-        file.busy_timeout(Duration::from_millis(200))?;
-        file.set_db_config(rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-        file.pragma_update(None, "locking_mode", "EXCLUSIVE")
-    };
-    guard().map_err(explain(path, "open"))?;
-    let application: i64 =
-        file.pragma_query_value(None, "application_id", |row| row.get(0)).map_err(explain(path, "read"))?;
-    if application != APPLICATION_ID {
-        return Err(damaged(path, "it is a database, but not a Coregent store"));
-    }
-    let found: i64 = file.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(explain(path, "read"))?;
-    if found > FORMAT {
-        return Err(OpenError::Newer { path: path.into(), found, known: FORMAT });
-    }
-    let set_up = || -> rusqlite::Result<()> {
-        file.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
-        file.pragma_update(None, "synchronous", "FULL")?;
-        file.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(()))
-    };
-    set_up().map_err(explain(path, "open"))?;
-    Ok(file)
-}
-
-fn verify(file: &Connection, path: &Path) -> Result<(), OpenError> {
-    let verdict: String =
-        file.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(explain(path, "check"))?;
-    if verdict == "ok" { Ok(()) } else { Err(damaged(path, verdict)) }
-}
-
-fn meta(file: &Connection, path: &Path, name: &str) -> Result<Vec<u8>, OpenError> {
-    file.query_row("SELECT value FROM meta WHERE name = ?1", [name], |row| row.get(0))
-        .optional()
-        .map_err(explain(path, "read"))?
-        .ok_or_else(|| damaged(path, format!("its entry `{name}` is missing")))
-}
-
-fn number(file: &Connection, path: &Path, name: &str) -> Result<u64, OpenError> {
-    let text = meta(file, path, name)?;
-    std::str::from_utf8(&text)
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .ok_or_else(|| damaged(path, format!("its entry `{name}` is not a number")))
-}
-
-/// Replays the log into a fresh state.
-fn recover(file: &Connection, path: &Path, history: usize) -> Result<State, OpenError> {
-    let mut state = State::new(history);
-    let mut statement = file
-        .prepare("SELECT revision, resource, namespace, name, kind, value, checksum FROM log ORDER BY revision")
-        .map_err(explain(path, "read"))?;
-    let mut rows = statement.query([]).map_err(explain(path, "read"))?;
-    while let Some(row) = rows.next().map_err(explain(path, "read"))? {
-        let event = read_row(row, &state, path)?;
-        state.apply(Arc::new(event));
-    }
-    // The log below its own compaction has holes: watches from there would miss deletions.
-    state.compacted = state.compacted.max(number(file, path, "compacted").or_else(|error| match error {
-        OpenError::Damaged { .. } => Ok(0),
-        error => Err(error),
-    })?);
-    // Relaxed revisions after the last durable one may have been seen and are lost: nobody may resume from them.
-    let ceiling = number(file, path, "ceiling")?;
-    if ceiling > state.revision {
-        state.skip_to(ceiling);
-    }
-    Ok(state)
-}
-
-fn read_row(row: &rusqlite::Row<'_>, state: &State, path: &Path) -> Result<Event, OpenError> {
-    type Fields = (i64, String, String, String, i64, Vec<u8>, Vec<u8>);
-    let fields = || -> rusqlite::Result<Fields> {
-        Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?, row.get(6)?))
-    };
-    let (revision, resource, namespace, name, kind, value, sum) = fields().map_err(explain(path, "read"))?;
-    if checksum(&value) != sum[..] {
-        return Err(damaged(path, format!("the checksum of revision {revision} ({resource} {name}) does not match")));
-    }
-    let value = serde_json::from_slice(&value)
-        .map_err(|error| damaged(path, format!("revision {revision} is not an object: {error}")))?;
-    let kind = match kind {
-        0 => EventKind::Added,
-        1 => EventKind::Modified,
-        2 => EventKind::Deleted,
-        other => return Err(damaged(path, format!("revision {revision} is of unknown kind {other}"))),
-    };
-    let object = Stored::at(revision.unsigned_abs(), value)
-        .map_err(|error| damaged(path, format!("revision {revision} cannot be rendered: {error}")))?;
-    let previous = state.get(&resource, &namespace, &name);
-    Ok(Event { kind, key: Key { resource: resource.into(), namespace, name }, object: Arc::new(object), previous })
-}
-
-fn checksum(value: &[u8]) -> [u8; 8] {
-    let mut sum = [0; 8];
-    sum.copy_from_slice(&Sha256::digest(value)[..8]);
-    sum
-}
-
 enum Job {
     Write(Box<Write>, oneshot::Sender<Result<Arc<Event>, WriteError>>),
+    Settle(oneshot::Sender<Result<(), WriteError>>),
     Close(oneshot::Sender<()>),
 }
 
@@ -224,16 +39,23 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub fn start(path: &Path, file: Connection, state: Arc<RwLock<State>>) -> Result<Writer, OpenError> {
+    pub fn start(
+        path: &Path,
+        file: Connection,
+        keeper: Keeper,
+        state: Arc<RwLock<State>>,
+    ) -> Result<Writer, OpenError> {
         let (jobs, inbox) = mpsc::channel();
         let history = state.read().unwrap_or_else(PoisonError::into_inner).history();
         let thread = Thread {
             path: path.into(),
             file,
+            keeper,
             state,
             pending: VecDeque::new(),
             ceiling: 0,
             broken: None,
+            full: false,
             uncheckpointed: 0,
             uncompacted: 0,
             history,
@@ -256,6 +78,13 @@ impl Writer {
         result.await.unwrap_or_else(|_| Err(WriteError::Closed("it is closed".into())))
     }
 
+    /// Forgets that the file was found behind its record.
+    pub async fn settle(&self) -> Result<(), WriteError> {
+        let (answer, done) = oneshot::channel();
+        self.send(Job::Settle(answer))?;
+        done.await.unwrap_or_else(|_| Err(WriteError::Closed("it is closed".into())))
+    }
+
     pub async fn close(&self) {
         let (answer, done) = oneshot::channel();
         if self.send(Job::Close(answer)).is_ok() {
@@ -269,6 +98,7 @@ type Answer = oneshot::Sender<Result<Arc<Event>, WriteError>>;
 struct Thread {
     path: PathBuf,
     file: Connection,
+    keeper: Keeper,
     state: Arc<RwLock<State>>,
     /// Relaxed events that are visible and not yet in the file.
     pending: VecDeque<Arc<Event>>,
@@ -276,6 +106,8 @@ struct Thread {
     ceiling: u64,
     /// Set by a failure after which the file's content is not known.
     broken: Option<String>,
+    /// The last commit found no room.
+    full: bool,
     uncheckpointed: usize,
     uncompacted: usize,
     history: usize,
@@ -297,10 +129,22 @@ impl Thread {
             for job in std::iter::once(first).chain(std::iter::from_fn(|| inbox.try_recv().ok()).take(BATCH)) {
                 match job {
                     Job::Write(write, answer) => batch.push((*write, answer)),
+                    Job::Settle(answer) => {
+                        let settled = settle(&self.file).map_err(|error| self.failed(&error));
+                        let _ = answer.send(settled);
+                    }
                     Job::Close(answer) => closing = Some(answer),
                 }
             }
-            self.carry_out(batch);
+            if self.full {
+                // Renewals need no room, so they do not fail with what does.
+                let (relaxed, durable) =
+                    batch.into_iter().partition(|(write, _)| write.durability == Durability::Relaxed);
+                self.carry_out(durable);
+                self.carry_out(relaxed);
+            } else {
+                self.carry_out(batch);
+            }
             if let Some(answer) = closing {
                 self.finish();
                 // Whoever waited may open the file again at once.
@@ -317,6 +161,7 @@ impl Thread {
         let mut staged: Vec<Arc<Event>> = Vec::new();
         let mut answers = Vec::new();
         let mut durable = false;
+        let many;
         {
             let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
             let mut revision = state.revision;
@@ -335,15 +180,18 @@ impl Thread {
                     }
                 }
             }
-            durable |= revision > self.ceiling || self.pending.len() + staged.len() > PENDING;
+            durable |= revision > self.ceiling;
+            many = self.pending.len() + staged.len() > PENDING;
         }
-        let outcome = match (&self.broken, durable && !staged.is_empty()) {
-            (Some(why), _) => Err(WriteError::Closed(why.clone())),
-            (None, true) => self.commit(&staged),
-            (None, false) => {
-                self.pending.extend(staged.iter().cloned());
-                Ok(())
-            }
+        let outcome = match &self.broken {
+            Some(why) => Err(WriteError::Closed(why.clone())),
+            None if staged.is_empty() => Ok(()),
+            None if durable => self.commit(&staged),
+            None if many => match self.commit(&staged) {
+                Err(WriteError::Disk(_)) => self.keep_back(&staged),
+                outcome => outcome,
+            },
+            None => self.keep_back(&staged),
         };
         if outcome.is_ok() {
             let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
@@ -353,6 +201,12 @@ impl Thread {
             let result = result.and_then(|event| outcome.clone().map(|()| event));
             let _ = answer.send(result);
         }
+    }
+
+    /// Renewals alone wait for a durable write, or for room.
+    fn keep_back(&mut self, staged: &[Arc<Event>]) -> Result<(), WriteError> {
+        self.pending.extend(staged.iter().cloned());
+        Ok(())
     }
 
     /// One transaction: what was pending, then the batch, then the new ceiling.
@@ -375,6 +229,8 @@ impl Thread {
         if let Err(error) = write() {
             return Err(self.failed(&error));
         }
+        self.full = false;
+        self.keeper.advance(newest);
         self.uncheckpointed += 1;
         self.uncompacted = if compact_to.is_some() { 0 } else { self.uncompacted + staged.len() + self.pending.len() };
         self.pending.clear();
@@ -390,6 +246,7 @@ impl Thread {
         let rolled_back = self.file.is_autocommit() || self.file.execute_batch("ROLLBACK").is_ok();
         let full = matches!(error.sqlite_error_code(), Some(rusqlite::ErrorCode::DiskFull));
         if full && rolled_back {
+            self.full = true;
             return WriteError::Disk(format!("no space left for {}", self.path.display()));
         }
         let why =
@@ -400,12 +257,13 @@ impl Thread {
     }
 
     fn checkpoint(&mut self) {
-        if self.uncheckpointed == 0 || self.broken.is_some() {
+        if self.uncheckpointed == 0 || self.broken.is_some() || self.full {
             return;
         }
         let done = self.file.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
         match done {
             Ok(()) => self.uncheckpointed = 0,
+            Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) => self.full = true,
             Err(error) => tracing::warn!(%error, "failed to checkpoint the store; it is tried again"),
         }
     }
@@ -440,12 +298,6 @@ fn append(file: &Connection, event: &Event) -> rusqlite::Result<()> {
     let (key, json) = (&event.key, &event.object.json[..]);
     let revision = event.revision().cast_signed();
     insert.execute(params![revision, &*key.resource, key.namespace, key.name, kind, json, checksum(json)])?;
-    Ok(())
-}
-
-fn set_number(file: &Connection, name: &str, value: u64) -> rusqlite::Result<()> {
-    file.prepare_cached("INSERT OR REPLACE INTO meta VALUES (?1, ?2)")?
-        .execute(params![name, value.to_string().as_bytes()])?;
     Ok(())
 }
 

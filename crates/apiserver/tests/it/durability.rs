@@ -139,11 +139,17 @@ async fn a_damaged_store_is_refused_and_left_as_it_is() {
     let mut flipped = bytes.clone();
     let middle = bytes.windows(6).position(|window| window == b"xxxxxx").unwrap();
     flipped[middle + 100] = b'y';
+    // A column that no checksum covers: the index knows it as well.
+    let mut renamed = bytes.clone();
+    let key = b"/configmapsdefaultc17";
+    let name = bytes.windows(key.len()).position(|window| window == key).unwrap();
+    renamed[name + key.len() - 1] = b'x';
     for (what, bytes) in [
         ("truncated", bytes[..bytes.len() / 2].to_vec()),
         ("empty", Vec::new()),
         ("text", b"not a database, by far".repeat(100)),
         ("one byte changed", flipped),
+        ("one byte of a name changed", renamed),
     ] {
         let path = folder.path().join("bad.db");
         std::fs::write(&path, &bytes).unwrap();
@@ -166,4 +172,73 @@ async fn a_newer_or_busy_store_is_refused() {
     file.pragma_update(None, "user_version", 99).unwrap();
     drop(file);
     assert!(matches!(open(&path).await.map(|_| ()).unwrap_err(), OpenError::Newer { found: 99, .. }));
+}
+
+/// The file and its WAL as they lie there now.
+fn copy(from: &Path, to: &Path) {
+    for suffix in ["", "-wal"] {
+        let name = |path: &Path| format!("{}{suffix}", path.display());
+        std::fs::copy(name(from), name(to)).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_older_copy_is_told_from_the_store_that_ran_last_and_hands_out_no_revision_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, aside) = (folder.path().join("store.db"), folder.path().join("aside"));
+    let server = open(&path).await.unwrap();
+    assert_eq!(server.restored(), None);
+    let api: Api<ConfigMap> = Api::default_namespaced(server.client());
+    api.create(&PostParams::default(), &config_map("a", "1")).await.unwrap();
+    // A copy of a store that runs.
+    copy(&path, &aside);
+    let newest = api.create(&PostParams::default(), &config_map("b", "1")).await.unwrap();
+    server.close().await;
+    copy(&aside, &path);
+    let number = |object: &ConfigMap| object.resource_version().unwrap().parse::<u64>().unwrap();
+    for start in 0..2 {
+        let server = open(&path).await.unwrap();
+        let restored = server.restored().expect("it is told until somebody says that he knows");
+        if start == 0 {
+            assert!(restored.found < number(&newest));
+            assert_eq!(restored.reached, Some(number(&newest)));
+        }
+        let api: Api<ConfigMap> = Api::default_namespaced(server.client());
+        let next = api.create(&PostParams::default(), &config_map(&format!("c{start}"), "1")).await.unwrap();
+        assert!(number(&next) > number(&newest) + 4096, "renewals after the last commit had revisions as well");
+        server.close().await;
+    }
+    let server = open(&path).await.unwrap();
+    server.settle_restored().await.unwrap();
+    server.close().await;
+    assert_eq!(open(&path).await.unwrap().restored(), None);
+}
+
+#[tokio::test]
+async fn a_store_whose_newest_part_is_lost_is_told_as_an_older_copy() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, aside) = (folder.path().join("store.db"), folder.path().join("aside"));
+    let server = open(&path).await.unwrap();
+    let api: Api<ConfigMap> = Api::default_namespaced(server.client());
+    api.create(&PostParams::default(), &config_map("a", "1")).await.unwrap();
+    // What a crash leaves, and then the WAL is gone.
+    copy(&path, &aside);
+    server.close().await;
+    copy(&aside, &path);
+    std::fs::write(folder.path().join("store.db-wal"), "").unwrap();
+    assert!(open(&path).await.unwrap().restored().is_some());
+}
+
+#[tokio::test]
+async fn a_store_that_is_gone_or_of_another_folder_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.db");
+    open(&path).await.unwrap().close().await;
+    std::fs::remove_file(&path).unwrap();
+    assert!(matches!(open(&path).await.map(|_| ()).unwrap_err(), OpenError::Missing { .. }));
+    assert!(!path.exists(), "no empty one is made in its place");
+    let other = tempfile::tempdir().unwrap();
+    open(&other.path().join("store.db")).await.unwrap().close().await;
+    std::fs::copy(other.path().join("store.db"), &path).unwrap();
+    assert!(matches!(open(&path).await.map(|_| ()).unwrap_err(), OpenError::Foreign { .. }));
 }

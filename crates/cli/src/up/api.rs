@@ -1,6 +1,7 @@
 //! The API server of the plane and its sockets.
 
 use super::Args;
+use super::older_store;
 use super::part::Part;
 use crate::failure::{Failure, Outcome, chain};
 use coregent_apiserver::{ApiServer, OpenError, Options, Storage, UserInfo, pki, serve};
@@ -31,6 +32,7 @@ impl Api {
     /// # Errors
     /// When the store, a certificate or an address cannot be used.
     pub async fn start(dir: &Path, network: &Network, args: &Args) -> Outcome<Api> {
+        older_store::refuse_lost(dir)?;
         let address = SocketAddr::from((network.host(), PORT));
         let mut addresses: Vec<IpAddr> = vec![address.ip()];
         addresses.extend(args.listen.map(|listen| listen.ip()));
@@ -81,9 +83,16 @@ fn unusable(dir: &Path, error: &pki::PkiError) -> Failure {
 }
 
 fn store(dir: &Path, error: &OpenError) -> Failure {
-    Failure::refused(
-        format!("cannot open the store {}", dir.join("store.db").display()),
-        chain(error),
-        "the file was left as it is: put a good copy back, or use the version that wrote it",
-    )
+    let remedy = match error {
+        OpenError::Damaged { .. } | OpenError::Missing { .. } => older_store::REMEDY,
+        OpenError::Foreign { .. } => {
+            "put the store of this folder back, or name the folder that it belongs to with --data-dir"
+        }
+        OpenError::Newer { .. } => "use that newer version; nothing was changed",
+        OpenError::InUse { .. } => "stop what uses it; nothing was changed",
+        OpenError::Io { .. } | OpenError::Sqlite { .. } | OpenError::Random(_) | OpenError::Bootstrap(_) => {
+            "make room or correct its owner and permissions; the file was left as it is"
+        }
+    };
+    Failure::refused(format!("cannot open the store {}", dir.join("store.db").display()), chain(error), remedy)
 }

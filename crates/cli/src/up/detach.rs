@@ -1,6 +1,7 @@
 //! The plane in the background: started by `up --detach`, heard through a pipe.
 
 use super::Args;
+use super::note::Note;
 use crate::failure::{ExitCode, Failure, Outcome};
 use serde::{Deserialize, Serialize};
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -17,15 +18,15 @@ const REPORTS: &str = "COREGENT_REPORTS_TO_STDIN";
 /// What the background process says once: that its API answers, or why not.
 #[derive(Debug, Serialize, Deserialize)]
 enum Report {
-    Answers,
+    Answers { notes: Vec<Note> },
     Failed { code: u8, what: String, why: String, remedy: String },
 }
 
-/// Starts the plane in a session of its own and returns once its API answers.
+/// Starts the plane in a session of its own and returns once its API answers, with what a person should know.
 ///
 /// # Errors
 /// What the background process reported, or that it ended without a word.
-pub async fn start(data_dir: &Path, args: &Args) -> Outcome {
+pub async fn start(data_dir: &Path, args: &Args) -> Outcome<Vec<Note>> {
     let cannot = |why: std::io::Error| {
         Failure::failed(
             "cannot start the control plane in the background",
@@ -63,7 +64,7 @@ pub async fn start(data_dir: &Path, args: &Args) -> Outcome {
     drop(command);
     let heard = tokio::task::spawn_blocking(move || hear(reader)).await;
     match heard {
-        Ok(Some(Report::Answers)) => Ok(()),
+        Ok(Some(Report::Answers { notes })) => Ok(notes),
         Ok(Some(Report::Failed { code, what, why, remedy })) => {
             let code = if code == ExitCode::Refused as u8 { ExitCode::Refused } else { ExitCode::Failed };
             Err(Failure { code, what, why, remedy })
@@ -83,12 +84,12 @@ fn hear(pipe: std::io::PipeReader) -> Option<Report> {
 }
 
 /// Tells the process that started this one, if one did; says whether one did.
-pub fn report(outcome: Result<(), &Failure>) -> bool {
+pub fn report(outcome: Result<&[Note], &Failure>) -> bool {
     if std::env::var_os(REPORTS).is_none() {
         return false;
     }
     let report = match outcome {
-        Ok(()) => Report::Answers,
+        Ok(notes) => Report::Answers { notes: notes.to_vec() },
         Err(failure) => Report::Failed {
             code: failure.code as u8,
             what: failure.what.clone(),

@@ -9,6 +9,8 @@ mod data_folder;
 mod detach;
 mod down;
 mod kinds;
+mod note;
+mod older_store;
 pub mod operator;
 mod part;
 mod plane;
@@ -70,7 +72,9 @@ pub async fn run(target: &Target, args: Args) -> Outcome {
 }
 
 async fn in_background(target: &Target, args: &Args, documents: &[Document]) -> Outcome {
-    detach::start(&target.data_dir(), args).await?;
+    for note in detach::start(&target.data_dir(), args).await? {
+        eprintln!("{}", note.render());
+    }
     let connection = Target { kubeconfig: None, context: None, data_dir: Some(target.data_dir()), ..target.clone() }
         .connect()
         .await?;
@@ -93,7 +97,8 @@ async fn in_foreground(target: &Target, args: &Args, documents: &[Document]) -> 
             return Err(failure);
         }
     };
-    let parent_waits = detach::report(Ok(()));
+    plane.notes().iter().for_each(|note| eprintln!("{}", note.render()));
+    let parent_waits = detach::report(Ok(plane.notes()));
     let work = async {
         let connection = plane.connection(target);
         for line in verbs::apply::documents(&connection, documents, true).await? {

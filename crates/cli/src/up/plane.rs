@@ -4,9 +4,10 @@
 //! being stopped; then the node with the pods; the API server and its store last.
 
 use super::data_folder::DataFolder;
+use super::note::Note;
 use super::part::Part;
 use super::{Args, signals};
-use super::{api, kinds};
+use super::{api, kinds, older_store};
 use crate::connection::{Connection, Target};
 use crate::failure::{Failure, Outcome, chain};
 use coregent_api::labels::ACCESS_MODE;
@@ -22,6 +23,7 @@ pub struct Plane {
     api: api::Api,
     client: kube::Client,
     resumed: bool,
+    notes: Vec<Note>,
     built_in: Part,
     node: Part,
     controllers: Option<Part>,
@@ -45,11 +47,14 @@ impl Plane {
         })?;
         let api = api::Api::start(&dir, &network, args).await?;
         let client = api.server.client();
+        let mut notes = Vec::new();
+        older_store::tell(&api, &client, &mut notes).await?;
+        older_store::set_aside_unknown(&client, &dir, NODE, &mut notes).await;
         kinds::install(&client).await?;
         let built_in = start_built_in(&client, &dir);
         let node = start_node(&client, &dir, network, &api)?;
         let controllers = (!args.no_controllers).then(|| start_controllers(&client));
-        Ok(Plane { folder, api, client, resumed, built_in, node, controllers })
+        Ok(Plane { folder, api, client, resumed, notes, built_in, node, controllers })
     }
 
     /// The data folder, absolute.
@@ -60,6 +65,11 @@ impl Plane {
     /// It was there before and goes on.
     pub fn resumed(&self) -> bool {
         self.resumed
+    }
+
+    /// What a person should know about its start.
+    pub fn notes(&self) -> &[Note] {
+        &self.notes
     }
 
     /// A connection in this process.

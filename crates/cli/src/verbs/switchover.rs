@@ -32,19 +32,9 @@ pub struct Args {
 /// When it cannot be done, with the reason; the old primary goes on then.
 pub async fn run(connection: &Connection, args: &Args) -> Outcome {
     let api: Api<DatabaseCluster> = Api::namespaced(connection.client.clone(), &connection.namespace);
-    let cluster = database::get(connection, &args.name).await?;
-    let from = refuse_what_cannot_work(&cluster, args)?;
     let id = request_id()?;
-    let request = json!({"id": id, "to": args.to}).to_string();
-    let patch = json!({"metadata": {
-        "resourceVersion": cluster.resource_version(),
-        "annotations": {annotations::SWITCHOVER: request},
-    }});
     let what = format!("cannot switch {} over", args.name);
-    let asked = api
-        .patch(&args.name, &PatchParams::default(), &Patch::Merge(&patch))
-        .await
-        .map_err(|error| Failure::from_api(&what, error))?;
+    let (asked, from) = ask(connection, &api, args, &id, &what).await?;
     if args.no_wait {
         println!("asked {} to hand over from {from}", args.name);
         return Ok(());
@@ -57,6 +47,31 @@ pub async fn run(connection: &Connection, args: &Args) -> Outcome {
             format!("{from} had not handed over after {} s", args.timeout),
             format!("look at `coregent status {}`: the operation goes on or is undone by itself", args.name),
         )),
+    }
+}
+
+/// Writes the request on the state that it was judged on. The controller writes the status all the time: whatever came
+/// in between is judged anew.
+async fn ask(
+    connection: &Connection,
+    api: &Api<DatabaseCluster>,
+    args: &Args,
+    id: &str,
+    what: &str,
+) -> Outcome<(DatabaseCluster, String)> {
+    let request = json!({"id": id, "to": args.to}).to_string();
+    loop {
+        let cluster = database::get(connection, &args.name).await?;
+        let from = refuse_what_cannot_work(&cluster, args)?;
+        let patch = json!({"metadata": {
+            "resourceVersion": cluster.resource_version(),
+            "annotations": {annotations::SWITCHOVER: request},
+        }});
+        match api.patch(&args.name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+            Ok(asked) => return Ok((asked, from)),
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => return Err(Failure::from_api(what, error)),
+        }
     }
 }
 

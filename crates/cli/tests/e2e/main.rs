@@ -5,6 +5,7 @@ mod client_verbs;
 mod direct;
 mod failover;
 mod members;
+mod older_store;
 mod plain_workload;
 mod plane;
 mod restart;

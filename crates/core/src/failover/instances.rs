@@ -141,7 +141,9 @@ fn follows(world: &World, member: &MemberName) -> bool {
 /// folders»).
 fn last_index(world: &World, wanted: &BTreeSet<u32>) -> u32 {
     let known = world.members.keys().filter_map(|name| index_of(world, name));
-    known.chain(wanted.iter().copied()).chain([world.memory.last_created_index]).max().unwrap_or_default()
+    let won = world.lease().into_iter().flat_map(|lease| &lease.fence.history);
+    let won = won.filter_map(|attempt| index_of(world, &attempt.promotion.member));
+    known.chain(won).chain(wanted.iter().copied()).chain([world.memory.last_created_index]).max().unwrap_or_default()
 }
 
 /// The number of a member of this cluster.

@@ -49,7 +49,7 @@ pub(super) fn carry_out(draft: &mut Draft<'_>, lease: &Lease) {
 }
 
 fn raised(world: &World, lease: &Lease, handover: Option<Handover>) -> Step {
-    let mut fence = Fence { target: None, handover, ..lease.fence.clone() };
+    let mut fence = Fence { target: None, handover, restored: false, ..lease.fence.clone() };
     if repair::is_running(world) {
         repair::learn(world, &mut fence);
     }
@@ -74,7 +74,10 @@ pub(super) fn decide(draft: &mut Draft<'_>, lease: &Lease, reason: &'static str,
             let mut next = world.operations().advance(step, tried, lease.epoch.0, world.wall);
             if let Some(active) = &mut next.active {
                 active.attempt += 1;
-                active.reason = Some(reason.to_owned());
+                // A repair stays one until somebody is primary: what the record forgot is still not in it.
+                if !active.reason.as_deref().is_some_and(repair::is_reason) {
+                    active.reason = Some(reason.to_owned());
+                }
             }
             next
         }

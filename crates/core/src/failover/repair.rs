@@ -27,15 +27,21 @@ pub(super) fn newest_known(world: &World) -> Epoch {
 /// Starts the repair if the Lease is behind. True while nothing else may be decided.
 pub(super) fn is_behind(draft: &mut Draft<'_>, lease: &Lease) -> bool {
     let known = newest_known(draft.world);
-    if known <= lease.epoch {
+    if lease.fence.restored {
+        draft.diagnose("an older copy of the API's store was put back: every member with a volume is heard first");
+    } else if known <= lease.epoch {
         return false;
+    } else {
+        let held = draft.hold(FACT_BEHIND);
+        if held < LASTS {
+            draft.again(LASTS - held);
+            return true;
+        }
+        draft.diagnose(format!(
+            "members know epoch {known}, the primary Lease only {}: the API was set back",
+            lease.epoch
+        ));
     }
-    let held = draft.hold(FACT_BEHIND);
-    if held < LASTS {
-        draft.again(LASTS - held);
-        return true;
-    }
-    draft.diagnose(format!("members know epoch {known}, the primary Lease only {}: the API was set back", lease.epoch));
     if is_running(draft.world) && raise::is_pending(draft.world, lease) {
         return false;
     }
@@ -52,6 +58,14 @@ pub(super) fn is_reason(reason: &str) -> bool {
 pub(super) fn is_running(world: &World) -> bool {
     let reason = world.operations().active.as_ref().and_then(|active| active.reason.as_deref());
     reason.is_some_and(is_reason)
+}
+
+/// The Lease as a round of a repair judges it: with what the members have reported since it was raised. What is named
+/// is recorded with it.
+pub(super) fn informed(world: &World, lease: &Lease) -> Lease {
+    let mut lease = lease.clone();
+    learn(world, &mut lease.fence);
+    lease
 }
 
 /// Puts back into the record what the members' folders still know: every promotion beneath anybody's data used up its

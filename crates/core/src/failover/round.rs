@@ -11,6 +11,7 @@ use super::loss;
 use super::memory::{DataLoss, LastFailover};
 use super::proof::{self, Ruling};
 use super::raise;
+use super::repair;
 use super::switchover;
 use super::world::{Lease, Member, Mode, World};
 use crate::fence::{Fence, Proof, Target};
@@ -23,9 +24,16 @@ const ROUND_FOUND_OPEN: &str = "RoundFoundOpen";
 
 /// Holds the round of the Lease's epoch.
 pub(super) fn hold(draft: &mut Draft<'_>, lease: &Lease) {
+    if repair::is_running(draft.world) {
+        return elect(draft, &repair::informed(draft.world, lease));
+    }
     if bootstrap::is_first_naming(draft.world, lease) {
         return bootstrap::name_first(draft, lease);
     }
+    elect(draft, lease);
+}
+
+fn elect(draft: &mut Draft<'_>, lease: &Lease) {
     if switchover::must_be_undone(draft, lease) {
         return switchover::undo(draft, lease);
     }

@@ -147,6 +147,8 @@ pub enum Job {
 pub enum Action {
     /// Makes an epoch durable.
     PersistEpoch(Epoch),
+    /// Makes durable that this promotion is recorded as won.
+    PersistWin(Promotion),
     /// Writes the Lease.
     Lease(Box<LeaseWrite>),
     /// Starts a job.

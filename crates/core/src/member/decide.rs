@@ -128,7 +128,9 @@ fn release(world: &World, out: &mut Outline) -> bool {
     }
     if !world.writing {
         let mut fence = fence.clone();
-        let winner = position.as_ref().filter(|_| hold::recorded_winner(world, &fence));
+        // A record that is older than this volume must not be given an end that belongs to a later epoch (F14).
+        let current = !fence.restored && lease.epoch >= world.volume.epoch;
+        let winner = position.as_ref().filter(|_| current && hold::recorded_winner(world, &fence));
         if let Some(position) = winner {
             let epoch = world.held.map_or_else(|| hold::won_epoch(&fence), |held| held.epoch);
             fence.release = Some(crate::fence::Release {
@@ -149,11 +151,15 @@ fn must_release(world: &World) -> bool {
     lost || world.leaving || world.was_writable
 }
 
-/// Makes a newer epoch durable; a standby does so when it leaves (F6).
+/// Makes a newer epoch durable; a standby does so when it leaves (F6). Makes durable as well that the record has this
+/// folder's own promotion as won, so that a record that forgets it again is not believed (F14).
 fn persist(world: &World, out: &mut Outline) {
     let Some(epoch) = world.epoch() else { return };
     if epoch > world.volume.epoch && !leave::leaves(world) {
         out.act(Action::PersistEpoch(epoch));
+    }
+    if let Some(attempt) = world.recorded_attempt().filter(|_| !world.volume.attempt_recorded) {
+        out.act(Action::PersistWin(attempt.clone()));
     }
 }
 

@@ -171,7 +171,9 @@ fn serve(world: &World, next: &mut Fence, writable: &Writable, out: &mut Outline
     let names_ok = world.settings.mode == Mode::Async || writable.names != Names::Nobody || degraded(world);
     let admitted = sync_set::admitted(world, next);
     if !writable.open {
-        if recorded && renewed && names_ok && idle(world) {
+        // What clients are told from here on counts, whatever becomes of the record: the volume knows it first (F14).
+        let durable = world.volume.attempt.is_none() || world.volume.attempt_recorded;
+        if recorded && renewed && names_ok && durable && idle(world) {
             out.begin(world, Job::Open);
         }
     } else if writable.slots != admitted {

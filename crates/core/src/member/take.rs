@@ -23,6 +23,9 @@ pub(super) fn permitted(world: &World) -> Result<(), NotYet> {
     let Some(target) = fence.target.as_ref().filter(|target| target.member == world.me.member) else {
         return because("a grant");
     };
+    if fence.restored {
+        return because("the controller to hear every member: an older copy of the API's store was put back");
+    }
     if world.released == Some(lease.epoch) {
         return because("a new epoch: this process has released the Lease in this one");
     }

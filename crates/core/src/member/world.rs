@@ -135,6 +135,8 @@ pub struct Volume {
     pub epoch_at_start: Epoch,
     /// The newest promotion that this folder tried (F9).
     pub attempt: Option<Promotion>,
+    /// That promotion was seen recorded as won.
+    pub attempt_recorded: bool,
     /// The data folder.
     pub data: Data,
     /// It was rewound and has not been consistent since: it can only go on with the source (F12).
@@ -326,14 +328,19 @@ impl World {
         (holder == target.as_str()).then_some(target)
     }
 
-    /// The newest attempt in the volume if the Lease does not record it as won, by itself or beneath a later win
-    /// (F9). Such a member is a candidate and follows nobody without a fresh copy.
+    /// The newest attempt in the volume if the Lease does not record it as won, nor has ever done so to this folder's
+    /// knowledge (F9, F14). Such a member is a candidate and follows nobody without a fresh copy.
     pub fn unrecorded_attempt(&self) -> Option<&Promotion> {
         let attempt = self.volume.attempt.as_ref()?;
+        (!self.volume.attempt_recorded && self.recorded_attempt().is_none()).then_some(attempt)
+    }
+
+    /// The newest attempt in the volume if the Lease records it as won, by itself or beneath a later win (F9).
+    pub fn recorded_attempt(&self) -> Option<&Promotion> {
+        let (attempt, fence) = (self.volume.attempt.as_ref()?, self.fence()?);
         let same = |other: &Promotion| {
             other.epoch == attempt.epoch && other.member == attempt.member && other.timeline == attempt.timeline
         };
-        let Some(fence) = self.fence() else { return Some(attempt) };
         let won = fence.history.iter().any(|other| other.won && same(&other.promotion));
         let covered =
             fence.chain.iter().position(same).is_some_and(|at| {
@@ -341,6 +348,6 @@ impl World {
                     fence.history.iter().any(|other| other.won && other.promotion.timeline == later.timeline)
                 })
             });
-        (!won && !covered).then_some(attempt)
+        (won || covered).then_some(attempt)
     }
 }

@@ -13,7 +13,7 @@ use crate::{
 };
 
 tests![
-    a_deleted_volume_goes_with_its_folder_and_an_unknown_folder_stays,
+    a_deleted_volume_goes_with_its_folder_and_an_unknown_folder_is_set_aside_whole,
     a_folder_that_was_there_and_is_missing_is_a_loss_and_not_a_beginning,
 ];
 
@@ -45,7 +45,7 @@ async fn writer(world: &World, name: &str) {
     world.pod(name, json!({"restartPolicy": "Never", "containers": [main], "volumes": volumes})).await;
 }
 
-fn a_deleted_volume_goes_with_its_folder_and_an_unknown_folder_stays() {
+fn a_deleted_volume_goes_with_its_folder_and_an_unknown_folder_is_set_aside_whole() {
     fixture::run(|world| async move {
         let unknown = world.data_dir.join("volumes/of-another-store");
         std::fs::create_dir_all(&unknown).unwrap();
@@ -58,8 +58,11 @@ fn a_deleted_volume_goes_with_its_folder_and_an_unknown_folder_stays() {
         gone.await.unwrap();
         assert!(!folder.exists());
         assert!(unknown.exists());
-        let told = coregent_node::unknown_folders(&world.client, &world.data_dir).await.unwrap();
-        assert_eq!(told, [unknown]);
+        std::fs::write(unknown.join("f"), "kept").unwrap();
+        let moved = coregent_node::set_aside_unknown(&world.client, &world.data_dir, "n").await.unwrap();
+        let target = world.data_dir.join("orphaned/of-another-store");
+        assert_eq!(moved, [(unknown, target.clone())]);
+        assert_eq!(std::fs::read_to_string(target.join("f")).unwrap(), "kept");
     });
 }
 

@@ -15,11 +15,11 @@ mod wal;
 use super::{Durable, Engine, ServerEnd, Status};
 use crate::config::Config;
 use crate::processes::Processes;
-use crate::volume::{Volume, VolumeError};
+use crate::volume::{State, Volume, VolumeError};
 use crate::watchdog::Watchdog;
 use coregent_core::member::{Data, Job, Names, Source};
 use coregent_core::names::{Epoch, MemberName, Monotonic};
-use coregent_core::position::Position;
+use coregent_core::position::{Position, Promotion};
 use files::Files;
 use rustix::process::Pid;
 use std::cell::{Cell, RefCell};
@@ -208,12 +208,18 @@ impl Engine for Postgres {
             epoch: state.epoch,
             epoch_at_start: volume.epoch_at_start(),
             attempt: state.attempt.clone(),
+            attempt_recorded: state.attempt_recorded,
             inconsistent: state.inconsistent,
         }
     }
 
     fn persist_epoch(&self, epoch: Epoch) -> Result<(), EngineError> {
         Ok(self.volume.borrow_mut().change(|state| state.epoch = epoch)?)
+    }
+
+    fn persist_win(&self, won: &Promotion) -> Result<(), EngineError> {
+        let record = |state: &mut State| state.attempt_recorded = state.attempt.as_ref() == Some(won);
+        Ok(self.volume.borrow_mut().change(record)?)
     }
 
     fn mark_consistent(&self) -> Result<(), EngineError> {

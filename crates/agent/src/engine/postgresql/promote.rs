@@ -42,6 +42,7 @@ impl Postgres {
         self.reload();
         self.volume.borrow_mut().change(|state| {
             state.attempt = Some(attempt.clone());
+            state.attempt_recorded = false;
             state.chain = chain;
         })?;
         let prepared = async {

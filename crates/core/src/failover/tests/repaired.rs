@@ -45,3 +45,64 @@ fn after_it_nobody_is_named_until_every_member_with_a_volume_has_reported() {
     world.leaves("1", 8, 5_000, &[]);
     assert_eq!(named(&world).map(|(member, ..)| member).as_deref(), Some("orders-2"));
 }
+
+/// What the record says, of the round in which everybody has left for epoch 8.
+fn everybody_left() -> World {
+    let mut world = older();
+    let reason = super::repair::OLDER_STORE;
+    world.memory.operations.active = Some(operation(StepId::PrimaryDbWaitingBeforeFailingOver, 1, reason, "1"));
+    world.lease_mut().epoch = Epoch(8);
+    world.lease_mut().holder = Holder::Nobody;
+    world.lease_mut().fence.target = None;
+    for member in ["1", "2", "3"] {
+        world.leaves(member, 8, 800, &[]);
+    }
+    world
+}
+
+#[test]
+fn a_lease_that_is_marked_as_restored_is_raised_whatever_the_reports_say() {
+    let mut world = healthy();
+    world.lease_mut().fence.restored = true;
+    let decision = decide(&world);
+    assert_eq!(decision.memory.operations.active.as_ref().unwrap().reason.as_deref(), Some("StoreOlderThanMembers"));
+    world.memory = decision.memory;
+    let Some(Step::Raise { fence, .. }) = decide(&world).steps.pop() else { panic!("no raise") };
+    assert!(!fence.restored, "the raise clears the mark");
+}
+
+/// The win was reported after the raise, by the one member that promoted and had nobody streaming yet.
+#[test]
+fn what_is_reported_after_the_raise_counts_and_is_recorded_with_the_naming() {
+    let mut world = everybody_left();
+    world.cluster.mode = Mode::Async;
+    world.lease_mut().fence.sync_sets.clear();
+    world.leaves("3", 8, 900, &[promotion(7, "3", 4, Some(800))]);
+    let decision = decide(&world);
+    let fence = decision.steps.iter().find_map(|step| match step {
+        Step::Name { fence, .. } => Some(fence),
+        _ => None,
+    });
+    let fence = fence.expect("one is named");
+    assert_eq!(fence.target.as_ref().map(|target| target.member.as_str()), Some("orders-3"));
+    assert_eq!(fence.history, [win(7, "3", 4, 800)]);
+}
+
+#[test]
+fn a_repair_stays_one_when_the_member_that_was_named_does_not_take_over() {
+    let mut world = everybody_left();
+    world.lease_mut().fence.target = Some(target("2", Proof::Released));
+    world.held.insert("named-and-not-taken".into(), Monotonic(NOW - 5_000));
+    let decision = decide(&world);
+    let active = decision.memory.operations.active.unwrap();
+    assert_eq!((active.attempt, active.reason.as_deref()), (2, Some("StoreOlderThanMembers")));
+}
+
+#[test]
+fn the_number_of_a_member_that_only_the_folders_know_is_not_given_again() {
+    let mut world = healthy();
+    world.cluster.replicas = 4;
+    world.lease_mut().fence.history = vec![win(1, "6", 2, 10)];
+    let planned = decide(&world).memory.operations.active.unwrap().subject;
+    assert_eq!(planned.as_deref(), Some("orders-7"));
+}

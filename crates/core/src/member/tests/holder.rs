@@ -216,3 +216,37 @@ fn f14_a_folder_of_another_cluster_is_left_alone() {
         assert_eq!(decision.left, None);
     }
 }
+
+#[test]
+fn f14_nobody_takes_a_lease_of_a_store_that_was_put_back_and_nobody_claims_an_end_in_it() {
+    let restored = |named| Fence { restored: true, ..fence(Some(target(named, Proof::Bootstrap))) };
+    let mut predecessor = world(1, lease(1, Some(1), restored(1)));
+    predecessor.me.nonce = "new".to_owned();
+    assert!(!takes(&predecessor), "not even the successor of the holder that stands in it");
+    let release = write(&predecessor).filter(|write| write.purpose == Purpose::Release).expect("it clears the holder");
+    assert_eq!(release.fence.release, None);
+    let mut newer = world(1, lease(1, Some(1), fence(Some(target(1, Proof::Bootstrap)))));
+    newer.me.nonce = "new".to_owned();
+    newer.volume.epoch = Epoch(4);
+    newer.volume.epoch_at_start = Epoch(4);
+    assert_eq!(write(&newer).map(|write| write.fence.release), Some(None), "its end belongs to a later epoch");
+}
+
+#[test]
+fn f14_that_a_promotion_is_recorded_is_durable_in_the_volume_before_clients_are_let_in() {
+    let attempt = promotion(2, 2, 2, None);
+    let mut fence = fence(Some(target(2, Proof::Released)));
+    let won = promotion(2, 2, 2, Some(100));
+    fence.history = vec![Attempt { promotion: won.clone(), won: true }];
+    fence.chain = vec![won.clone()];
+    let mut world = holding(2, lease(2, Some(2), fence));
+    world.volume.attempt = Some(attempt.clone());
+    world.engine = Engine::Writable(Writable { open: false, ..writable(120, &[won]) });
+    assert!(decide(&world).actions.contains(&Action::PersistWin(attempt.clone())));
+    assert_ne!(job(&world), Some(Job::Open));
+    world.volume.attempt_recorded = true;
+    assert_eq!(job(&world), Some(Job::Open));
+    // A record that has forgotten it is older than the folder.
+    world.lease = Some(lease(1, None, Fence::default()));
+    assert_eq!(world.unrecorded_attempt(), None);
+}

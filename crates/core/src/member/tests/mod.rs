@@ -104,6 +104,7 @@ fn world(index: u32, lease: PrimaryLease) -> World {
             epoch: lease.epoch,
             epoch_at_start: lease.epoch,
             attempt: None,
+            attempt_recorded: false,
             data: Data::Present { system_id: "7".to_owned() },
             inconsistent: false,
         },
