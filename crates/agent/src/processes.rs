@@ -6,15 +6,19 @@
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::time::Duration;
+use tokio::net::unix::pipe::Receiver;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
+
+/// Bytes kept of what a server says.
+const KEPT: usize = 16 * 1024;
 
 type Waiting = Rc<RefCell<BTreeMap<i32, oneshot::Sender<WaitStatus>>>>;
 
@@ -59,12 +63,16 @@ impl Processes {
         Ok(Processes { waiting })
     }
 
-    /// Starts a program; its stderr is captured if `capture`, else it goes where the agent's goes.
-    pub(crate) fn spawn(&self, command: &mut Command, capture: bool) -> io::Result<Child> {
-        command.stdin(Stdio::null());
-        if capture {
-            command.stdout(Stdio::null()).stderr(Stdio::piped());
-        }
+    /// Starts a program whose stderr goes where the agent's goes, heard on its way.
+    pub(crate) fn spawn_heard(&self, command: &mut Command) -> io::Result<(Child, Words)> {
+        let mut child = self.spawn(command)?;
+        let pipe = child.stderr.take().ok_or_else(|| io::Error::other("no pipe for its stderr"))?;
+        Ok((child, Words { pipe: Receiver::from_owned_fd(pipe)?, tail: Vec::new() }))
+    }
+
+    /// Starts a program with a pipe for its stderr.
+    fn spawn(&self, command: &mut Command) -> io::Result<Child> {
+        command.stdin(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn()?;
         let pid = Pid::from_child(&child);
         // No await between the start and this entry: the loop runs on the same thread and cannot reap in between.
@@ -75,7 +83,7 @@ impl Processes {
 
     /// Runs a program to its end and returns what it wrote to stderr, at most 64 KiB of its end.
     pub(crate) async fn run(&self, command: &mut Command) -> io::Result<Output> {
-        let mut child = self.spawn(command, true)?;
+        let mut child = self.spawn(command.stdout(Stdio::null()))?;
         let stderr = match child.stderr.take() {
             Some(pipe) => read_tail(pipe).await?,
             None => String::new(),
@@ -85,9 +93,46 @@ impl Processes {
     }
 }
 
+/// What a program writes to stderr, on its way to the agent's.
+#[derive(Debug)]
+pub(crate) struct Words {
+    pipe: Receiver,
+    tail: Vec<u8>,
+}
+
+impl Words {
+    /// Passes on what is written until nobody can write any more.
+    pub(crate) async fn pass_on(&mut self) {
+        while self.pipe.readable().await.is_ok() && self.pass_on_rest() {}
+    }
+
+    /// Passes on what has been written; false once nobody can write any more.
+    pub(crate) fn pass_on_rest(&mut self) -> bool {
+        let mut buffer = [0_u8; 8192];
+        loop {
+            match self.pipe.try_read(&mut buffer) {
+                Ok(0) => return false,
+                Ok(count) => {
+                    let words = buffer.get(..count).unwrap_or_default();
+                    let _ = io::stderr().write_all(words); // nobody is left to tell
+                    self.tail.extend_from_slice(words);
+                    let drop = self.tail.len().saturating_sub(KEPT);
+                    self.tail.drain(..drop);
+                }
+                Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
+            }
+        }
+    }
+
+    /// The end of what was written.
+    pub(crate) fn last(&self) -> String {
+        String::from_utf8_lossy(&self.tail).into_owned()
+    }
+}
+
 async fn read_tail(pipe: OwnedFd) -> io::Result<String> {
     use tokio::io::AsyncReadExt as _;
-    let mut reader = tokio::net::unix::pipe::Receiver::from_owned_fd(pipe)?;
+    let mut reader = Receiver::from_owned_fd(pipe)?;
     let mut all = Vec::new();
     let mut buffer = [0_u8; 8192];
     loop {

@@ -14,6 +14,8 @@ pub const FAILOVER_IN_PROGRESS: &str = "FailoverInProgress";
 pub const OPERATION_TIMED_OUT: &str = "OperationTimedOut";
 /// The synchronous set is narrower than asked for, so that a failover may lose writes (failover.md F8).
 pub const SYNC_DEGRADED: &str = "SyncDegraded";
+/// A member that runs is not ready and says why.
+pub const MEMBER_FAILED: &str = "MemberFailed";
 /// The spec can be carried out; `False` names the field that cannot.
 pub const SPEC_VALID: &str = "SpecValid";
 /// `spec.paused` is set: nothing is written for this object.

@@ -191,9 +191,11 @@ impl Reconciler {
     /// A problem or an absent object is an event when it appears, not on every look.
     fn announce(&self, view: &View, wanted: &coregent_api::DatabaseClusterStatus) {
         let before = view.cluster.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-        for (kind, bad, reason) in
-            [("Waiting", "True", "WaitsForNamedObject"), (coregent_api::conditions::SPEC_VALID, "False", "SpecInvalid")]
-        {
+        for (kind, bad, reason) in [
+            ("Waiting", "True", "WaitsForNamedObject"),
+            (coregent_api::conditions::SPEC_VALID, "False", "SpecInvalid"),
+            (coregent_api::conditions::MEMBER_FAILED, "True", "MemberFailed"),
+        ] {
             let now = coregent_api::conditions::find(&wanted.conditions, kind).filter(|now| now.status == bad);
             let known = coregent_api::conditions::find(before, kind);
             if let Some(now) = now

@@ -20,19 +20,12 @@ impl<E: Engine> Agent<E> {
             match action {
                 Action::PersistEpoch(epoch) => {
                     tracing::info!(%epoch, "persists the epoch");
-                    if let Err(error) = self.engine.persist_epoch(*epoch) {
-                        tracing::error!(%error, "cannot persist the epoch");
-                        self.last_error = Some(error.to_string());
-                    }
-                    // What has changed is decided upon at once.
-                    self.poll.notify_one();
+                    let persisted = self.engine.persist_epoch(*epoch);
+                    self.persisted("the epoch", persisted);
                 }
                 Action::PersistWin(won) => {
-                    if let Err(error) = self.engine.persist_win(won) {
-                        tracing::error!(%error, "cannot persist that the promotion is recorded");
-                        self.last_error = Some(error.to_string());
-                    }
-                    self.poll.notify_one();
+                    let persisted = self.engine.persist_win(won);
+                    self.persisted("that its promotion is recorded", persisted);
                 }
                 Action::Lease(write) => self.write((**write).clone()),
                 Action::Engine(job) => self.begin(job.clone()),
@@ -40,6 +33,17 @@ impl<E: Engine> Agent<E> {
             }
         }
         self.ask_for_grant(world);
+    }
+
+    /// What has been made durable is decided upon at once; what could not be is tried again with the next look.
+    fn persisted(&mut self, what: &str, outcome: Result<(), E::Error>) {
+        match outcome {
+            Ok(()) => self.poll.notify_one(),
+            Err(error) => {
+                tracing::error!(%error, "cannot persist {what}");
+                self.last_error = Some(format!("cannot persist {what}: {error}"));
+            }
+        }
     }
 
     /// The bootstrap grant is read only by a target without data (F14).

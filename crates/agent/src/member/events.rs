@@ -7,6 +7,12 @@ use coregent_core::member::{self, Data, Held, JobKind, Purpose};
 use coregent_core::names::Monotonic;
 use k8s_openapi::api::coordination::v1::Lease;
 
+/// The server ended this often while it was starting: until the next try it is no candidate.
+pub(super) const FAILED_STARTS: u32 = 3;
+
+/// Time between two looks at a data folder that cannot be used.
+const LOOK_AGAIN_MILLIS: u64 = 2_000;
+
 impl<E: Engine> Agent<E> {
     pub(super) fn apply(&mut self, event: Event) {
         match event {
@@ -185,8 +191,8 @@ impl<E: Engine> Agent<E> {
             self.failed_starts += 1;
             let pause = (250_u64 << self.failed_starts.min(7)).min(30_000);
             self.failures = Some((JobKind::Start, self.failed_starts, self.clock.now().plus(pause)));
-            self.last_error = Some(format!("the server ended while it was starting ({how}); its log says why"));
-            if self.failed_starts >= 3 {
+            self.last_error = Some(format!("the server ended while it was starting: {how}"));
+            if self.failed_starts >= FAILED_STARTS {
                 self.was_writable = true; // as holder it holds for nothing: another may do better
             }
         }
@@ -202,6 +208,21 @@ impl<E: Engine> Agent<E> {
                 tracing::warn!(why, "the data folder cannot be used");
             }
             self.data = data;
+        }
+        self.looked_at_data = self.clock.now();
+    }
+
+    /// A folder that cannot be used is looked at again now and then: a person may have mended it, or taken it away.
+    pub(super) fn look_at_unusable_data(&mut self) {
+        let unusable = matches!(self.data, Data::Broken(_) | Data::Unusable(_));
+        let stopped = self.job.is_none() && matches!(self.status.engine, member::Engine::Stopped { .. });
+        if !unusable || !stopped || self.clock.now().since(self.looked_at_data) < LOOK_AGAIN_MILLIS {
+            return;
+        }
+        self.look_at_data();
+        if matches!(self.data, Data::Present { .. }) {
+            // Where its log ends is read as at the start.
+            self.begin(member::Job::Stop { fast: false, diverged: false, reason: "the data folder has been mended" });
         }
     }
 }

@@ -133,6 +133,7 @@ pub(crate) struct Agent<E: Engine> {
     expecting_since: Monotonic,
     failures: Option<(JobKind, u32, Monotonic)>,
     failed_starts: u32,
+    looked_at_data: Monotonic,
     jobs_failed: u64,
     last_error: Option<String>,
     last_wait: Option<String>,
@@ -171,6 +172,7 @@ impl<E: Engine> Agent<E> {
             expecting_since: clock.now(),
             failures: None,
             failed_starts: 0,
+            looked_at_data: Monotonic(0),
             jobs_failed: 0,
             last_error: None,
             last_wait: None,
@@ -207,6 +209,7 @@ impl<E: Engine> Agent<E> {
     /// One look at the world, and what follows from it.
     fn turn(&mut self) -> Decision {
         self.forget_what_was_lost();
+        self.look_at_unusable_data();
         let world = self.observe();
         let decision = decide(&world);
         self.engine.arm(world.deadline());
@@ -215,6 +218,9 @@ impl<E: Engine> Agent<E> {
                 tracing::info!("waits for {what}");
             }
             self.last_wait.clone_from(&decision.waiting_for);
+        }
+        if decision.ready {
+            self.last_error = None; // whatever it was, it is over
         }
         self.act(&world, &decision);
         self.publish(&world, &decision);

@@ -7,12 +7,9 @@ use coregent_core::fence::{self, Fence};
 use coregent_core::member::{self, Decision, JobKind, PrimaryLease, Volume, World};
 use coregent_core::names::Epoch;
 use coregent_core::position::Position;
-use coregent_core::report::{MemberReport, MemberState, VERSION};
+use coregent_core::report::{MemberReport, VERSION};
 use k8s_openapi::api::coordination::v1::Lease;
 use std::collections::BTreeSet;
-
-/// The server ended this often while it was starting: it is reported as failed.
-const FAILED_STARTS: u32 = 3;
 
 impl<E: Engine> Agent<E> {
     pub(super) fn observe(&self) -> World {
@@ -44,7 +41,7 @@ impl<E: Engine> Agent<E> {
             was_writable: self.was_writable,
             job: self.job.as_ref().map(|job| job.kind),
             retry: self.failures.map(|(kind, _, at)| (kind, at)),
-            failing: self.failed_starts >= FAILED_STARTS,
+            failing: self.failed_starts >= super::events::FAILED_STARTS,
             writing: self.writing,
             leaving: self.leaving,
         }
@@ -57,10 +54,7 @@ impl<E: Engine> Agent<E> {
             member::Engine::Writable(writable) => Some(writable.position.lsn),
             _ => None,
         };
-        let mut last_error = self.last_error.clone();
-        if decision.state == MemberState::Failed && !world.is_given_up() {
-            last_error = decision.waiting_for.clone().or(last_error);
-        }
+        let last_error = decision.trouble.clone().or_else(|| self.last_error.clone());
         let report = MemberReport {
             version: VERSION,
             member: self.me.member.clone(),

@@ -215,19 +215,31 @@ async fn a_frozen_agent_is_killed_by_its_deadline_and_its_divergent_rows_are_rew
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_corrupt_data_folder_is_reported_and_left_alone() -> Result<()> {
+async fn a_corrupt_data_folder_is_copied_anew_from_the_primary_and_left_alone_while_there_is_none() -> Result<()> {
     let Some(mut cluster) = bootstrapped("Quorum").await? else { return Ok(()) };
     assert!(cluster.stop(3).await?);
-    let control = cluster.member(3).folder.join("volume/pgdata/global/pg_control");
-    let aside = control.with_extension("aside");
-    std::fs::rename(&control, &aside)?;
+    let volume = cluster.member(3).folder.join("volume");
+    std::fs::write(volume.join("pgdata/global/pg_control"), [0x5a; 8192])?;
     cluster.start(3)?;
-    let report = cluster.await_report(3, "the failure", |report| report.state == MemberState::Failed).await?;
+    settled(&cluster, 1, &[2, 3], Epoch(1), "Quorum").await?;
+    let aside = volume.join("pgdata.diverged-1/global/pg_control");
+    assert_eq!(std::fs::read(aside)?, [0x5a; 8192], "what was there is set aside as it was");
+
+    // Now the primary's, and nobody else runs.
+    for member in [3, 2, 1] {
+        assert!(cluster.stop(member).await?);
+    }
+    let control = cluster.member(1).folder.join("volume/pgdata/global/pg_control");
+    let good = control.with_extension("aside");
+    std::fs::rename(&control, &good)?;
+    cluster.start(1)?;
+    let report = cluster.await_report(1, "the failure", |report| report.state == MemberState::Failed).await?;
     let said = report.last_error.unwrap_or_default();
-    assert!(said.contains("no complete data folder") && !said.contains('\n'), "{said}");
+    assert!(said.contains("global/pg_control is damaged") && !said.contains('\n'), "{said}");
     assert_eq!(report.left, None);
-    assert!(cluster.stop(3).await?);
-    std::fs::rename(&aside, &control)?;
+    // Put right by hand, it goes on without a restart of anything.
+    std::fs::rename(&good, &control)?;
+    cluster.start(2)?;
     cluster.start(3)?;
     settled(&cluster, 1, &[2, 3], Epoch(1), "Quorum").await?;
     Ok(())

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod client_verbs;
+mod damaged_data;
 mod direct;
 mod failover;
 mod members;

@@ -85,7 +85,8 @@ impl Picture {
             world.members.iter().map(|(name, member)| line(world, primary, name, member)).collect();
         let ready = members.iter().filter(|line| line.ready).count();
         let phase = phase(world, memory, primary.is_some(), ready);
-        let conditions = conditions(world, memory, diagnostics, primary, ready);
+        let mut conditions = conditions(world, memory, diagnostics, primary, ready);
+        conditions.insert("MemberFailed", member_failed(world, &members));
         Picture { phase, members, conditions }
     }
 }
@@ -199,6 +200,16 @@ fn conditions(
 
 fn or(text: &str, fallback: &str) -> String {
     if text.is_empty() { fallback.to_owned() } else { text.to_owned() }
+}
+
+/// What keeps members from being ready, each in its agent's words.
+fn member_failed(world: &World, members: &[MemberLine]) -> Condition {
+    // What a member said before it ended is history.
+    let troubled = members.iter().filter(|line| !line.ready && world.live_report(&line.name).is_some());
+    let lines = troubled.filter_map(|line| Some(format!("{}: {}", line.name, line.last_error.as_ref()?)));
+    let message = lines.collect::<Vec<_>>().join("; ");
+    let holds = !message.is_empty();
+    Condition { holds, reason: if holds { "MemberReportsError" } else { "NoErrors" }, message }
 }
 
 /// What this mode promises and what it does not (F16).

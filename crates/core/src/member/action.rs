@@ -172,6 +172,8 @@ pub struct Decision {
     pub wake: Option<Monotonic>,
     /// Why it does not go on, in one line.
     pub waiting_for: Option<String>,
+    /// Why its data folder cannot be used and what can be done, in one line.
+    pub trouble: Option<String>,
 }
 
 impl Job {

@@ -67,7 +67,8 @@ pub fn decide(world: &World) -> Decision {
     wake_for_lease(world, &mut out);
     let Outline { actions, wake, waiting_for } = out;
     let report::Summary { state, left, ready } = report::summary(world);
-    Decision { actions, state, left, ready, wake, waiting_for }
+    let trouble = report::trouble(world);
+    Decision { actions, state, left, ready, wake, waiting_for, trouble }
 }
 
 /// What must stop, and the release once it has. True while nothing else may happen.

@@ -28,7 +28,7 @@ fn state(world: &World) -> MemberState {
         _ => {}
     }
     let stopped = matches!(world.engine, Engine::Stopped { .. });
-    if stopped && (world.is_given_up() || unusable_here(world).is_some()) {
+    if stopped && (world.is_given_up() || trouble(world).is_some()) {
         return MemberState::Failed;
     }
     match (&world.engine, &world.volume.data) {
@@ -40,6 +40,21 @@ fn state(world: &World) -> MemberState {
         (Engine::Standby(_), _) => MemberState::Standby,
         (Engine::Writable(writable), _) if writable.open && world.holding() => MemberState::Primary,
         (Engine::Writable(_), _) => MemberState::Promoting,
+    }
+}
+
+/// Why the data folder cannot be used, and what follows.
+pub(super) fn trouble(world: &World) -> Option<String> {
+    match &world.volume.data {
+        Data::Unusable(why) if world.job == Some(JobKind::Clone) => {
+            Some(format!("{why}; the folder is set aside and copied anew"))
+        }
+        // It may be what the job is about.
+        Data::Unusable(_) if world.job.is_some() => None,
+        Data::Unusable(why) => Some(format!(
+            "{why}; the folder is set aside and copied anew once another member is primary; if none can be, put it right by hand"
+        )),
+        _ => unusable_here(world),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::files::{AGENT_ROLE, source_conninfo};
 use super::sql::{identifier, literal, rows};
-use super::{EngineError, Postgres};
+use super::{EngineError, Postgres, aside, last_words};
 use crate::durable;
 use coregent_core::member::Source;
 use coregent_core::position::Promotion;
@@ -83,6 +83,7 @@ impl Postgres {
             state.unusable = None;
             state.inconsistent = false;
         })?;
+        self.blamed.replace(None);
         self.read_end().await
     }
 
@@ -107,7 +108,9 @@ impl Postgres {
         }
         let lines: Vec<&str> = output.stderr.lines().filter(|line| !line.trim().is_empty()).collect();
         let from = lines.len().saturating_sub(2);
-        Err(EngineError::Program { program, reason: lines.get(from..).unwrap_or_default().join("; ") })
+        let reason = last_words::cause(&output.stderr);
+        let reason = reason.unwrap_or_else(|| lines.get(from..).unwrap_or_default().join("; "));
+        Err(EngineError::Program { program, reason })
     }
 
     /// Renames a complete folder to the data folder. What stood there is kept as `<pgdata>.diverged-<epoch>`: it is
@@ -118,13 +121,7 @@ impl Postgres {
             if fs::read_dir(pgdata)?.next().is_none() {
                 fs::remove_dir(pgdata)?;
             } else {
-                let epoch = self.volume.borrow().state().epoch;
-                let mut aside = pgdata.with_extension(format!("diverged-{epoch}"));
-                let mut number = 1;
-                while aside.exists() {
-                    number += 1;
-                    aside = pgdata.with_extension(format!("diverged-{epoch}.{number}"));
-                }
+                let aside = aside::next(pgdata, self.volume.borrow().state().epoch)?;
                 fs::rename(pgdata, &aside)?;
             }
         }
@@ -135,20 +132,9 @@ impl Postgres {
     /// Removes what was set aside: this member streams, so the holder has everything that was acknowledged (F12). The
     /// newest is kept for a person to look at.
     pub(super) fn drop_old_set_aside(&self) {
-        let pgdata = &self.config.pgdata;
-        let (Some(parent), Some(name)) = (pgdata.parent(), pgdata.file_name().and_then(|name| name.to_str())) else {
-            return;
-        };
-        let prefix = format!("{name}.diverged-");
-        let Ok(entries) = fs::read_dir(parent) else { return };
-        let mut aside: Vec<_> = entries
-            .flatten()
-            .filter(|entry| entry.file_name().to_str().is_some_and(|name| name.starts_with(&prefix)))
-            .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
-            .collect();
-        aside.sort();
+        let Ok(mut aside) = aside::all(&self.config.pgdata) else { return };
         aside.pop();
-        for (_, path) in aside {
+        for path in aside {
             if let Err(error) = fs::remove_dir_all(&path) {
                 tracing::warn!(path = %path.display(), %error, "cannot remove a folder that was set aside");
             }

@@ -1,8 +1,11 @@
 //! PostgreSQL: everything that the agent does to its server (postgres-recipes.md).
 
+mod aside;
 mod base;
+mod control;
 mod fetch;
 mod files;
+mod last_words;
 mod names;
 mod promote;
 mod rewind;
@@ -13,6 +16,7 @@ mod stream;
 mod wal;
 
 use super::{Durable, Engine, ServerEnd, Status};
+use crate::clock;
 use crate::config::Config;
 use crate::processes::Processes;
 use crate::volume::{State, Volume, VolumeError};
@@ -65,6 +69,13 @@ struct InForce {
     seen: BTreeMap<MemberName, Monotonic>,
 }
 
+/// What the server said of the data folder when it gave up on it, and when.
+type Blamed = Rc<RefCell<Option<(String, Monotonic)>>>;
+
+/// For so long a folder that a server gave up on counts as unusable; then, if there was nobody to copy from, a start is
+/// tried again: a person may have mended it.
+const BLAMED_MILLIS: u64 = 30_000;
+
 /// Name and password of a role, from the mounted Secret.
 struct Credentials {
     user: String,
@@ -82,6 +93,8 @@ pub(crate) struct Postgres {
     in_force: RefCell<InForce>,
     /// The end of WAL while every process is gone.
     end: RefCell<Option<Position>>,
+    /// It has been looked for in the folder that is there now.
+    end_read: Cell<bool>,
     /// The epoch and the members that slots were made for.
     admitted: RefCell<(Epoch, BTreeSet<MemberName>)>,
     /// The deadline of the Lease, as the agent's loop sets it.
@@ -89,6 +102,7 @@ pub(crate) struct Postgres {
     watchdog: Watchdog,
     /// A checkpoint has been asked for and is not done.
     checkpointing: Rc<Cell<bool>>,
+    blamed: Blamed,
     major: Option<u32>,
 }
 
@@ -115,10 +129,12 @@ impl Postgres {
             client: RefCell::new(None),
             in_force,
             end: RefCell::new(None),
+            end_read: Cell::new(false),
             admitted: RefCell::new((Epoch(0), BTreeSet::new())),
             deadline: Cell::new(None),
             watchdog,
             checkpointing: Rc::default(),
+            blamed: Rc::default(),
             major,
         }
     }
@@ -183,21 +199,33 @@ impl Engine for Postgres {
         if let Some(why) = &self.volume.borrow().state().unusable {
             return Data::Unusable(why.clone());
         }
-        let version = std::fs::read_to_string(pgdata.join("PG_VERSION")).unwrap_or_default();
-        match (version.trim().parse::<u32>().ok(), self.major) {
-            (Some(data), Some(program)) if data != program => {
-                return Data::Broken(format!(
-                    "the data folder is of PostgreSQL {data}, the programs are of {program}: use an image of version {data}, or upgrade the data with pg_upgrade"
-                ));
-            }
-            _ => {}
+        if let Some((why, at)) = &*self.blamed.borrow()
+            && clock::now().since(*at) < BLAMED_MILLIS
+        {
+            return Data::Unusable(format!("the server could not be started from it ({why})"));
         }
-        match wal::system_id(pgdata) {
+        let damaged = |what: &str, why: &dyn std::fmt::Display| Data::Unusable(format!("{what} is damaged: {why}"));
+        match std::fs::read_to_string(pgdata.join("PG_VERSION")) {
+            Err(error) => return damaged("PG_VERSION", &error),
+            Ok(version) => match (version.trim().parse::<u32>().ok(), self.major) {
+                (None, _) => return damaged("PG_VERSION", &"it holds no version"),
+                (Some(data), Some(program)) if data != program => {
+                    return Data::Broken(format!(
+                        "the data folder is of PostgreSQL {data}, the programs are of {program}: use an image of version {data}, or upgrade the data with pg_upgrade"
+                    ));
+                }
+                _ => {}
+            },
+        }
+        if !pgdata.join("pg_wal").is_dir() {
+            return damaged("pg_wal", &"it is no folder");
+        }
+        if self.end_read.get() && self.end.borrow().is_none() {
+            return damaged("pg_wal", &"it has no valid record");
+        }
+        match control::system_id(pgdata) {
             Ok(id) => Data::Present { system_id: id.to_string() },
-            Err(error) => Data::Broken(format!(
-                "{} is no complete data folder (global/pg_control: {error}): restore it, or give the member an empty volume to be copied anew",
-                pgdata.display()
-            )),
+            Err(error) => damaged("global/pg_control", &error),
         }
     }
 

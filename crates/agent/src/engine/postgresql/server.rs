@@ -1,16 +1,19 @@
 //! Starting the server, ending every process of it, reading where its log ends.
 
 use super::wal::{DUMMY, Wal};
-use super::{EngineError, Postgres, ServerEnd};
-use crate::processes;
+use super::{Blamed, EngineError, Postgres, ServerEnd, last_words};
+use crate::clock;
+use crate::processes::{self, Words};
 use coregent_core::member::{Names, Source};
 use coregent_core::position::{Position, Promotion};
 use rustix::process::{Signal, WaitStatus, kill_process};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
+use std::rc::Rc;
 use std::time::Duration;
 use std::{fs, io};
+use tokio::sync::oneshot;
 
 /// How long a fast shutdown may take: with a placeholder in force a session with temporary tables hangs it for ever
 /// (F8).
@@ -56,11 +59,11 @@ impl Postgres {
         self.write_role(&replication.user)?;
         let mut command = Command::new(self.config.bin_dir.join("postgres"));
         command.arg("-D").arg(pgdata).arg("-c").arg(format!("config_file={}", self.files.main().display()));
-        let child =
-            self.processes.spawn(&mut command, false).map_err(EngineError::io("cannot start the program postgres"))?;
+        let (child, words) =
+            self.processes.spawn_heard(&mut command).map_err(EngineError::io("cannot start the program postgres"))?;
         self.server.set(Some(child.pid()));
-        let ended = child.detach();
-        Ok(Box::pin(async move { ended.await.map_or_else(|_| "unknown".to_owned(), how) }))
+        self.blamed.replace(None);
+        Ok(Box::pin(end(child.detach(), words, Rc::clone(&self.blamed))))
     }
 
     /// fsGroup makes the folder group-writable, which the server refuses; a `postmaster.pid` of a dead server may name
@@ -149,6 +152,7 @@ impl Postgres {
             .unwrap_or_else(|error| Err(io::Error::other(error)))
             .map_err(EngineError::io("cannot read the end of the local log"))?;
         *self.end.borrow_mut() = position;
+        self.end_read.set(true);
         Ok(())
     }
 }
@@ -170,6 +174,24 @@ pub(super) fn program_major(bin_dir: &Path) -> Option<u32> {
 }
 
 /// How a process ended.
+/// Waits for the end of the server's first process, passing on what it says meanwhile; gives how and why it ended.
+async fn end(mut ended: oneshot::Receiver<WaitStatus>, mut words: Words, blamed: Blamed) -> String {
+    let status = tokio::select! {
+        status = &mut ended => status,
+        () = words.pass_on() => ended.await,
+    };
+    words.pass_on_rest();
+    let last = words.last();
+    // Processes that live a moment longer still write.
+    tokio::task::spawn_local(async move { words.pass_on().await });
+    let how = status.map_or_else(|_| "unknown".to_owned(), how);
+    let why = last_words::cause(&last).map_or(how.clone(), |cause| format!("{how}: {cause}"));
+    if last_words::blames_data(&last) {
+        blamed.replace(Some((why.clone(), clock::now())));
+    }
+    why
+}
+
 fn how(status: WaitStatus) -> String {
     match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => format!("exit code {code}"),

@@ -340,13 +340,6 @@ impl Reader<'_> {
     }
 }
 
-/// PostgreSQL's system identifier: the first eight bytes of the control file (`catalog/pg_control.h`).
-pub(super) fn system_id(pgdata: &Path) -> io::Result<u64> {
-    let mut bytes = [0_u8; 8];
-    File::open(pgdata.join("global/pg_control"))?.read_exact_at(&mut bytes, 0)?;
-    Ok(u64::from_le_bytes(bytes))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

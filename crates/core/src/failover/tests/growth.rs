@@ -80,3 +80,15 @@ fn a_paused_or_deleted_cluster_is_left_alone() {
         assert_eq!(decide(&world).steps, []);
     }
 }
+
+#[test]
+fn what_keeps_a_member_from_being_ready_is_a_condition_while_it_runs_and_is_not_ready() {
+    let mut world = healthy();
+    let failed = |world: &World| decide(world).picture.conditions["MemberFailed"].clone();
+    world.report_mut("3").last_error = Some("no room".into());
+    assert!(!failed(&world).holds, "it is ready, so that it is over");
+    world.report_mut("3").state = MemberState::Failed;
+    assert_eq!((failed(&world).holds, failed(&world).message.as_str()), (true, "orders-3: no room"));
+    world.lost("3");
+    assert!(!failed(&world).holds, "nobody knows what it would say now");
+}

@@ -259,3 +259,24 @@ fn a_member_that_is_told_to_end_stops_its_server_and_exits_then() {
     standby.engine = Engine::Stopped { position: Some(at(100, &[])) };
     assert_eq!(decide(&standby).actions, [Action::Exit]);
 }
+
+#[test]
+fn a_folder_that_cannot_be_used_is_told_and_waits_for_a_primary_to_copy_from() {
+    let damaged = Data::Unusable("global/pg_control is damaged".to_owned());
+    let mut alone = world(3, lease(2, None, fence(None)));
+    alone.volume.data = damaged.clone();
+    let decision = decide(&alone);
+    assert_eq!((decision.state, decision.left, job(&alone)), (MemberState::Failed, None, None));
+    assert!(decision.trouble.is_some_and(|said| said.contains("pg_control is damaged") && said.contains("by hand")));
+    let mut copying = world(3, granted(true));
+    copying.volume.data = damaged.clone();
+    assert!(matches!(job(&copying), Some(Job::Clone { .. })));
+    copying.job = Some(JobKind::Clone);
+    let decision = decide(&copying);
+    assert_eq!(decision.state, MemberState::Copying);
+    assert!(decision.trouble.is_some_and(|said| said.contains("set aside and copied anew")));
+    // The one that is to be primary has nothing to be it with, whatever it held before.
+    let mut target = world(2, lease(2, None, fence(Some(target(2, Proof::Released)))));
+    target.volume.data = damaged;
+    assert!(!takes(&target));
+}

@@ -1,0 +1,122 @@
+//! What PostgreSQL's programs say before they give up: the lines that a person needs, and whether the data folder is to
+//! blame. Messages are in English: the agent starts every program with `lc_messages = C`.
+
+/// Lines of these severities say why; `LOG` only where it says what failed.
+const WHY: [&str; 10] =
+    ["PANIC:", "FATAL:", "ERROR:", "WARNING:", "HINT:", "DETAIL:", " error: ", " detail: ", " hint: ", " fatal: "];
+/// Failed attempts to connect while the server starts, which say nothing about the start.
+const NOISE: &str = "the database system is ";
+/// Lines that are kept.
+const LINES: usize = 4;
+/// Characters that are kept.
+const LENGTH: usize = 500;
+
+/// The lines that say why a program ended, in one line; `None` when none does.
+pub(super) fn cause(text: &str) -> Option<String> {
+    let mut lines: Vec<&str> = Vec::new();
+    for line in text.lines().filter_map(meaning).filter(|line| !line.contains(NOISE)) {
+        // A child of initdb says the same as initdb.
+        if lines.last() != Some(&line) {
+            lines.push(line);
+        }
+    }
+    let from = lines.len().saturating_sub(LINES);
+    let mut cause = lines.get(from..).unwrap_or_default().join("; ");
+    if let Some((end, _)) = cause.char_indices().nth(LENGTH) {
+        cause.truncate(end);
+    }
+    (!cause.is_empty()).then_some(cause)
+}
+
+/// The part of a line that means something: its severity and what follows, without time and process.
+fn meaning(line: &str) -> Option<&str> {
+    if let Some(at) = line.find("LOG:") {
+        let said = line.get(at + 4..).unwrap_or_default().trim_start();
+        return (said.starts_with("could not") || said.starts_with("invalid")).then_some(said);
+    }
+    let at = WHY.iter().filter_map(|severity| line.find(severity)).min()?;
+    line.get(at..).map(str::trim)
+}
+
+/// What a data folder says that a server cannot be started from. What the machine lacks (room, a port, a right) is not
+/// among it: another folder would lack it as well.
+const DATA: [&str; 12] = [
+    "could not locate a valid checkpoint record",
+    "could not locate required checkpoint record",
+    "invalid primary checkpoint record",
+    "invalid checkpoint record",
+    "is not a valid data directory",
+    "incorrect checksum in control file",
+    "could not access status of transaction",
+    "could not read block",
+    "invalid page in block",
+    "is not a child of this server's history",
+    "WAL ends before",
+    "PANIC:  could not read from control file",
+];
+
+/// Whether it is the data folder that keeps a server from starting, so that a fresh copy helps.
+pub(super) fn blames_data(text: &str) -> bool {
+    let missing = text.lines().any(|line| {
+        let opens = line.contains("could not open file \"") || line.contains("could not open directory \"");
+        // Relative to the data folder: its own files.
+        let own = ["\"base/", "\"global/", "\"pg_"].iter().any(|folder| line.contains(folder));
+        opens && own && line.ends_with("No such file or directory")
+    });
+    missing || DATA.iter().any(|words| text.contains(words))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PORT: &str = "\
+2026-11-30 08:18:57.123 UTC [21] LOG:  starting PostgreSQL 15.14 on x86_64
+2026-11-30 08:18:57.124 UTC [21] LOG:  could not bind IPv4 address \"127.107.131.2\": Address already in use
+2026-11-30 08:18:57.124 UTC [21] HINT:  Is another postmaster already running on port 5432? If not, wait a few seconds and retry.
+2026-11-30 08:18:57.124 UTC [21] WARNING:  could not create listen socket for \"127.107.131.2\"
+2026-11-30 08:18:57.124 UTC [21] FATAL:  could not create any TCP/IP sockets
+2026-11-30 08:18:57.125 UTC [21] LOG:  database system is shut down
+";
+    const CHECKPOINT: &str = "\
+2026-11-30 08:18:57.123 UTC [24] LOG:  invalid primary checkpoint record
+2026-11-30 08:18:57.124 UTC [24] PANIC:  could not locate a valid checkpoint record
+2026-11-30 08:18:57.130 UTC [30] coregent@postgres FATAL:  the database system is starting up
+2026-11-30 08:18:57.131 UTC [21] LOG:  startup process (PID 24) was terminated by signal 6: Aborted
+2026-11-30 08:18:57.131 UTC [21] LOG:  aborting startup due to startup process failure
+";
+    const FULL: &str = "\
+2026-11-30 08:18:57 UTC [9] FATAL:  could not write to file \"pg_wal/xlogtemp.9\": No space left on device
+child process exited with exit code 1
+initdb: removing data directory \"/var/lib/postgresql/data/pgdata.new\"
+";
+    const COPY: &str = "\
+pg_basebackup: error: could not write to file \"base/1/1255\": No space left on device
+pg_basebackup: removing data directory \"/var/lib/postgresql/data/pgdata.new\"
+";
+    const GONE: &str = "\
+2026-11-30 08:18:57.123 UTC [21] FATAL:  could not open directory \"pg_notify\": No such file or directory
+";
+
+    #[test]
+    fn the_reason_is_what_failed_and_what_to_do_and_not_how_the_end_was_gone_about() {
+        let table = [
+            (
+                PORT,
+                "could not bind IPv4 address \"127.107.131.2\": Address already in use; HINT:  Is another postmaster already \
+                 running on port 5432? If not, wait a few seconds and retry.; WARNING:  could not create listen socket for \
+                 \"127.107.131.2\"; FATAL:  could not create any TCP/IP sockets",
+                false,
+            ),
+            (CHECKPOINT, "invalid primary checkpoint record; PANIC:  could not locate a valid checkpoint record", true),
+            (FULL, "FATAL:  could not write to file \"pg_wal/xlogtemp.9\": No space left on device", false),
+            (COPY, "error: could not write to file \"base/1/1255\": No space left on device", false),
+            (GONE, "FATAL:  could not open directory \"pg_notify\": No such file or directory", true),
+        ];
+        for (text, expected, data) in table {
+            assert_eq!(cause(text).as_deref(), Some(expected));
+            assert_eq!(blames_data(text), data, "{expected}");
+        }
+        assert_eq!(cause("LOG:  database system is ready\nnothing\n"), None);
+    }
+}
