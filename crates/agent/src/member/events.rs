@@ -157,7 +157,9 @@ impl<E: Engine> Agent<E> {
         match &status.engine {
             member::Engine::Standby(standby) => {
                 self.server_answered(false);
-                if standby.streaming && changed {
+                let streamed =
+                    |before: &member::Engine| matches!(before, member::Engine::Standby(before) if before.streaming);
+                if standby.streaming && !streamed(&self.status.engine) {
                     self.engine.remove_old_set_aside();
                 }
             }
