@@ -1,8 +1,8 @@
 //! A data folder that cannot be used: it is set aside and copied anew while another member is primary (failover.md F12),
 //! and left alone while none can be.
 
+use crate::members::{at_rest, kill_postmaster, three_members, uri};
 use crate::plane::{Plane, epoch, kill_and_wait, primary, settled, until};
-use crate::restart::three_members_with_a_row;
 use crate::writer::{Writer, rows};
 use coregent_api::DatabaseCluster;
 use std::path::{Path, PathBuf};
@@ -61,7 +61,8 @@ const DAMAGE: [Damage; 5] = [
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_replica_is_copied_anew_a_damaged_primary_is_failed_over_and_three_damaged_ones_wait_for_a_person() {
-    let (plane, uri) = three_members_with_a_row().await;
+    let plane = three_members("Quorum");
+    let uri = uri(&plane);
     let client = plane.client().await;
     let mut writer = Writer::start(&uri).await;
     let cluster = until(&client, "orders", settled).await;
@@ -71,7 +72,7 @@ async fn a_damaged_replica_is_copied_anew_a_damaged_primary_is_failed_over_and_t
     for (at, (what, damage, said)) in DAMAGE.into_iter().enumerate() {
         std::fs::write(folder.join("pgdata/test-damaged"), what).expect("a mark");
         damage(&folder.join("pgdata"));
-        plane.run(["exec", &format!("{replica}-0"), "--", "sh", "-c", "kill -9 $(head -1 $PGDATA/postmaster.pid)"]);
+        kill_postmaster(&plane, replica);
         until(&client, "orders", |cluster| failed(cluster).is_some_and(|text| text.contains(said))).await;
         until(&client, "orders", |cluster| settled(cluster) && failed(cluster).is_none()).await;
         let kept = set_aside(&folder);
@@ -115,7 +116,7 @@ async fn a_damaged_replica_is_copied_anew_a_damaged_primary_is_failed_over_and_t
     // A person puts one right; it is primary again and the others are copied from it.
     let mended = volume(&plane, &last);
     std::fs::rename(control(&mended, "kept"), control(&mended, "pg_control")).expect("a control file to put back");
-    until(&client, "orders", settled).await;
+    at_rest(&plane, &client, "orders").await;
     let there = rows(&uri).await;
     let lost: Vec<_> = acknowledged.difference(&there).collect();
     assert!(lost.is_empty(), "acknowledged and gone: {lost:?}");
