@@ -64,7 +64,8 @@ async fn a_compacted_or_foreign_revision_is_expired() {
 
 #[tokio::test]
 async fn a_slow_watcher_catches_up_from_the_log() {
-    let api: Api<ConfigMap> = Api::default_namespaced(memory().await.client());
+    let server = ApiServer::open(Options { history: 5_000, ..Options::default() }).await.unwrap();
+    let api: Api<ConfigMap> = Api::default_namespaced(server.client());
     let since = api.create(&PostParams::default(), &config_map("a", "0")).await.unwrap().resource_version().unwrap();
     let stream = api.watch(&WatchParams::default(), &since).await.unwrap();
     for index in 1..3000 {

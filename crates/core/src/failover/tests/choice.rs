@@ -267,8 +267,11 @@ fn in_async_mode_a_loss_waits_for_the_delay_and_a_lossless_change_does_not() {
     }
 }
 
+/// A target, what it must have replayed, and the agent from which it fetches up to where.
+type Fetching = (String, Option<Lsn>, Option<(String, Lsn)>);
+
 /// The target of the round with where it fetches from.
-fn fetching(world: &World) -> Option<(String, Option<Lsn>, Option<(String, Lsn)>)> {
+fn fetching(world: &World) -> Option<Fetching> {
     decide(world).steps.into_iter().find_map(|step| match step {
         Step::Name { fence, .. } => fence.target.map(|target| {
             let rest = target.rest_of_log.map(|rest| (rest.agent, rest.end_lsn));
@@ -286,7 +289,7 @@ fn what_only_the_stopped_old_primary_has_is_fetched_from_its_agent() {
         let end = Lsn(1_000);
         Some(("orders-2".to_owned(), must.then_some(end), Some(("127.64.0.1:8008".to_owned(), end))))
     };
-    let table: [(&str, Mode, Change, Option<(String, Option<Lsn>, Option<(String, Lsn)>)>); 6] = [
+    let table: [(&str, Mode, Change, Option<Fetching>); 6] = [
         ("async: required", Mode::Async, |_| (), fetched(true)),
         ("quorum: a courtesy", Mode::Quorum, |_| (), fetched(false)),
         (
