@@ -77,11 +77,12 @@ impl Failure {
             (403, _) => "ask for the permission, or use an account that has it",
             (409, _) => "somebody else changed it in between: look at it again and repeat",
             (400 | 422, _) => "correct the manifest; nothing was changed",
+            (507, _) => "make room on the disk of the control plane's data folder and try again",
             (429 | 503 | 504, _) => "the control plane is busy: try again in a moment",
             _ => "look at `coregent events` for the reason",
         };
         let code = match status.code {
-            400 | 403 | 404 | 409 | 422 => ExitCode::Refused,
+            400 | 401 | 403 | 404 | 409 | 422 => ExitCode::Refused,
             429 | 503 | 504 => ExitCode::NotYet,
             _ => ExitCode::Failed,
         };

@@ -67,7 +67,12 @@ fn diagnose(error: &io::Error, user_namespace: bool, sysctls: &Path) -> Unsuppor
             "root lacks CAP_SYS_ADMIN here; inside another container, run that one with --privileged".to_owned()
         }
     });
-    Unsupported { error: error.to_string(), advice }
+    // The kernel's word for a limit on namespaces is the one for a full disk.
+    let error = match error.raw_os_error() {
+        Some(libc::ENOSPC) => "the limit on their number is reached".to_owned(),
+        _ => error.to_string(),
+    };
+    Unsupported { error, advice }
 }
 
 fn read(sysctls: &Path, name: &str) -> Option<i64> {

@@ -37,9 +37,9 @@ impl Api {
         let mut addresses: Vec<IpAddr> = vec![address.ip()];
         addresses.extend(args.listen.map(|listen| listen.ip()));
         let identity = pki::prepare(dir, &pki::names(&addresses)).map_err(|error| unusable(dir, &error))?;
-        let mut listeners = vec![listen(address).await?];
+        let mut listeners = vec![listen(address, "stop what uses that address: `ss -ltnp` names it").await?];
         if let Some(extra) = args.listen {
-            listeners.push(listen(extra).await?);
+            listeners.push(listen(extra, "stop what uses that address, or name another with --listen").await?);
         }
         let node_token = pki::random_token().map_err(|error| unusable(dir, &error))?;
         let options = Options {
@@ -64,14 +64,8 @@ impl Api {
     }
 }
 
-async fn listen(address: SocketAddr) -> Outcome<tokio::net::TcpListener> {
-    serve::listen(address).await.map_err(|error| {
-        Failure::refused(
-            "cannot serve the API",
-            chain(&error),
-            "stop what uses that address, or name another with --listen",
-        )
-    })
+async fn listen(address: SocketAddr, remedy: &str) -> Outcome<tokio::net::TcpListener> {
+    serve::listen(address).await.map_err(|error| Failure::refused("cannot serve the API", chain(&error), remedy))
 }
 
 fn unusable(dir: &Path, error: &pki::PkiError) -> Failure {

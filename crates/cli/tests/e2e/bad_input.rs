@@ -1,6 +1,11 @@
 //! What is refused is refused in one message, and nothing is lost.
 
-use crate::plane::Plane;
+use crate::plane::{PATIENCE, Plane, condition, refusal, settled, skipped, text, until};
+use k8s_openapi::api::core::v1::Event;
+use kube::api::Api;
+use std::net::TcpListener;
+use std::process::Command;
+use std::time::Duration;
 
 fn orders(spec: &str) -> String {
     format!("apiVersion: coregent.io/v1alpha1\nkind: DatabaseCluster\nmetadata: {{name: orders}}\nspec: {spec}\n")
@@ -38,7 +43,6 @@ fn a_manifest_that_cannot_be_carried_out_is_refused_with_the_field_and_nothing_i
         let file = plane.write("bad.yaml", &manifest);
         let said = plane.refused(["apply", "-f", &file.display().to_string()], 2);
         assert!(said.contains(names), "{what}: {said}");
-        assert_eq!(said.lines().count(), 3, "{what}: {said}");
     }
     assert_eq!(plane.must(["get", "dbc", "-o", "name"]), "");
 }
@@ -56,7 +60,9 @@ fn an_unknown_version_and_an_absent_secret_are_said_in_the_status_and_the_secret
     ));
     plane.wait("dbc/orders", "Ready=False");
     let status = plane.must(["status", "orders"]);
-    assert!(status.contains("mine"), "{status}");
+    assert!(status.contains("Secret \"mine\"") && status.contains("create it"), "{status}");
+    let events = plane.must(["events"]);
+    assert!(events.contains("WaitsForNamedObject"), "{events}");
     plane.apply(
         "apiVersion: v1\nkind: Secret\nmetadata: {name: mine}\nstringData: {username: postgres, password: hunter2}",
     );
@@ -76,35 +82,122 @@ fn a_data_folder_in_use_or_of_a_newer_version_is_refused() {
     let said = plane.refused(["up", "--detach"], 2);
     assert!(said.contains("newer version"), "{said}");
     std::fs::write(plane.data_dir().join("format"), "1\n").expect("the format file");
-    plane.must(["up", "--detach"]);
-}
-
-#[test]
-fn a_corrupted_store_is_refused_and_left_as_it_was() {
-    let plane = Plane::up();
-    plane.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kept}\ndata: {a: b}");
-    plane.must(["down"]);
+    // The store's own format: SQLite keeps it at this place of its header (its file format, section 1.3).
     let store = plane.data_dir().join("store.db");
     let good = std::fs::read(&store).expect("the store");
-    let mut bad = good.clone();
-    let middle = bad.len().min(8192) / 2;
-    bad[..middle].fill(0x5a);
-    std::fs::write(&store, &bad).expect("the store");
+    let mut newer = good.clone();
+    newer[60..64].copy_from_slice(&99_u32.to_be_bytes());
+    std::fs::write(&store, &newer).expect("the store");
     let said = plane.refused(["up", "--detach"], 2);
-    assert!(said.contains("store.db"), "{said}");
-    assert_eq!(std::fs::read(&store).expect("the store"), bad, "a store that cannot be read is not touched");
-    std::fs::write(&store, &good).expect("the store");
+    assert!(said.contains("format 99") && said.contains("use that newer version"), "{said}");
+    assert_eq!(std::fs::read(&store).expect("the store"), newer, "it was left as it is");
+    std::fs::write(&store, good).expect("the store");
     plane.must(["up", "--detach"]);
-    assert!(plane.must(["get", "configmap", "kept", "-o", "yaml"]).contains("a: b"));
 }
 
 #[test]
-fn a_port_that_is_taken_is_refused_and_named() {
+fn a_port_of_the_api_that_is_taken_is_refused_and_named() {
     let plane = Plane::new();
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("its address").to_string();
     let said = plane.refused(["up", "--detach", "--listen", &address], 2);
-    assert!(said.contains(&address), "{said}");
+    assert!(said.contains(&address) && said.contains("--listen"), "{said}");
+    // Its own address, once it has one.
+    plane.must(["up", "--detach"]);
+    let network = std::fs::read_to_string(plane.data_dir().join("network")).expect("the network");
+    plane.must(["down"]);
+    let prefix = network.trim().trim_end_matches("/24").trim_end_matches('0');
+    let taken = TcpListener::bind(format!("{prefix}1:6443")).expect("the plane's address");
+    let said = plane.refused(["up", "--detach"], 2);
+    assert!(said.contains(&format!("{prefix}1:6443")), "{said}");
+    drop(taken);
+    plane.must(["up", "--detach"]);
+}
+
+/// Whoever listens on every address has the port of each.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_of_a_database_that_is_taken_is_said_and_tried_again() {
+    let plane = Plane::up();
+    let client = plane.client().await;
+    let taken = TcpListener::bind("0.0.0.0:0").expect("a port");
+    let port = taken.local_addr().expect("its address").port();
+    plane.apply(&orders(&format!(
+        "{{replicas: 1, port: {port}, engine: {{postgresql: {{version: \"15\"}}}}, storage: {{size: 1Gi}}}}"
+    )));
+    let cluster = until(&client, "orders", |cluster| {
+        condition(cluster, "MemberFailed").is_some_and(|said| said.contains("Address already in use"))
+    })
+    .await;
+    assert!(condition(&cluster, "MemberFailed").is_some_and(|said| said.contains(&format!("port {port}"))));
+    assert!(plane.must(["events"]).contains("MemberFailed"));
+    drop(taken);
+    until(&client, "orders", |cluster| settled(cluster) && condition(cluster, "MemberFailed").is_none()).await;
+
+    // The address of a Service: said on the Service, and served once it is free.
+    plane.apply(SERVICE);
+    let ip = plane.must(["get", "service", "web", "-o", "json"]);
+    let ip: serde_json::Value = serde_json::from_str(&ip).expect("a Service");
+    let address = format!("{}:8080", ip["spec"]["clusterIP"].as_str().expect("its address"));
+    let taken = TcpListener::bind(&address).expect("the Service's address");
+    plane.apply(POD);
+    plane.wait("pod/web", "Ready");
+    let events: Api<Event> = Api::namespaced(client, "default");
+    let refused = |event: &Event| event.reason.as_deref() == Some("ListenFailed");
+    let said = watched(&events, refused).await.message.unwrap_or_default();
+    assert!(said.contains(&address) && said.contains("Address already in use"), "{said}");
+    drop(taken);
+    let served = async {
+        // Nothing tells a client when somebody listens; it has to ask.
+        while tokio::net::TcpStream::connect(&address).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, served).await.expect("the Service is served");
+}
+
+const SERVICE: &str =
+    "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {selector: {app: web}, ports: [{port: 8080}]}\n";
+const POD: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: web, labels: {app: web}}\nspec:\n  \
+    terminationGracePeriodSeconds: 1\n  containers: [{name: main, image: busybox, command: [sh, -c, 'exec sleep 100000']}]\n";
+
+/// The first object that is as wanted, there already or to come.
+async fn watched(api: &Api<Event>, wanted: impl Fn(&Event) -> bool) -> Event {
+    use futures::TryStreamExt;
+    let stream = kube::runtime::watcher(api.clone(), kube::runtime::watcher::Config::default());
+    let mut objects = std::pin::pin!(kube::runtime::WatchStreamExt::applied_objects(stream));
+    let look = async {
+        loop {
+            match objects.try_next().await {
+                Ok(Some(object)) if wanted(&object) => return object,
+                Ok(None) => panic!("the watch ended"),
+                _ => {}
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, look).await.expect("an object as wanted")
+}
+
+/// What an ordinary user hears where user namespaces are switched off: the test switches them off in a namespace of its
+/// own, where it is somebody else than root.
+#[test]
+fn user_namespaces_that_are_switched_off_are_refused_with_the_sysctl_and_nothing_is_made() {
+    let name = "user_namespaces_that_are_switched_off_are_refused_with_the_sysctl_and_nothing_is_made";
+    let plane = Plane::new();
+    // In a folder that this somebody may write to, so that nothing else refuses.
+    let script = "echo 0 >/proc/sys/user/max_user_namespaces && exec \"$0\" up --detach";
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-user=1000", "--map-group=1000", "--keep-caps", "sh", "-c", script]);
+    command.arg(env!("CARGO_BIN_EXE_coregent")).env("COREGENT_DATA_DIR", plane.data_dir());
+    let output = match command.output() {
+        Err(error) => return skipped(name, &format!("unshare (util-linux) cannot be run: {error}")),
+        Ok(output) if text(&output.stderr).contains("unshare:") => {
+            return skipped(name, text(&output.stderr).trim());
+        }
+        Ok(output) => output,
+    };
+    let said = refusal(&output, 2);
+    assert!(said.contains("sysctl -w user.max_user_namespaces="), "{said}");
+    assert!(!plane.data_dir().exists(), "refused before anything was made");
 }
 
 #[test]

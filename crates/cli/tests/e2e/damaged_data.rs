@@ -2,7 +2,7 @@
 //! and left alone while none can be.
 
 use crate::members::{at_rest, kill_postmaster, three_members, uri};
-use crate::plane::{Plane, epoch, kill_and_wait, primary, settled, until};
+use crate::plane::{Plane, condition, epoch, kill_and_wait, primary, settled, until};
 use crate::writer::{Writer, rows};
 use coregent_api::DatabaseCluster;
 use std::path::{Path, PathBuf};
@@ -20,11 +20,9 @@ fn set_aside(volume: &Path) -> Vec<PathBuf> {
     entries.filter(|path| path.to_string_lossy().contains("pgdata.diverged-")).collect()
 }
 
-/// The member's condition in its agent's words.
+/// What members say that are not ready.
 fn failed(cluster: &DatabaseCluster) -> Option<&str> {
-    let conditions = cluster.status.as_ref()?.conditions.iter();
-    let condition = conditions.into_iter().find(|condition| condition.type_ == "MemberFailed")?;
-    (condition.status == "True").then_some(condition.message.as_str())
+    condition(cluster, "MemberFailed")
 }
 
 fn remove(path: &Path) {

@@ -1,6 +1,7 @@
 //! End to end: the real binary, the embedded plane, real PostgreSQL. One at a time, however the tests are run.
 
 mod bad_input;
+mod bad_store;
 mod client_verbs;
 mod damaged_data;
 mod direct;
@@ -11,6 +12,7 @@ mod plain_workload;
 mod plane;
 mod restart;
 mod steps;
+mod strangers;
 mod switchover;
 mod writer;
 mod zombie;

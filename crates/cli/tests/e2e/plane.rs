@@ -74,12 +74,11 @@ impl Plane {
         text(&output.stdout)
     }
 
-    /// Runs a verb that must end with `code`; gives its standard error.
+    /// Runs a verb that must be refused in three lines, what, why and what to do, and end with `code`; gives its standard
+    /// error.
     #[track_caller]
     pub fn refused<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>, code: i32) -> String {
-        let output = self.run(args);
-        assert_eq!(output.status.code(), Some(code), "{}{}", text(&output.stdout), text(&output.stderr));
-        text(&output.stderr)
+        refusal(&self.run(args), code)
     }
 
     /// Applies text as a manifest.
@@ -159,6 +158,24 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// What a refused run printed: three lines, and nothing on standard output.
+#[track_caller]
+pub fn refusal(output: &Output, code: i32) -> String {
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{}{said}", text(&output.stdout));
+    let begins: Vec<&str> = said.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(begins, ["error:", "why:", "do:"], "{said}");
+    assert_eq!(text(&output.stdout), "", "{said}");
+    said
+}
+
+/// A test that cannot run on this machine says so on the terminal, past the harness, which shows nothing of tests that
+/// pass.
+pub fn skipped(test: &str, reason: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {reason}"); // nobody is left to tell
+}
+
 /// SIGKILL to a process of the test's own; returns once it is gone.
 pub fn kill_and_wait(pid: i32) {
     use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -215,6 +232,12 @@ pub fn primary(cluster: &DatabaseCluster) -> Option<String> {
 /// in place because it alone had the end of the log.
 pub fn epoch(cluster: &DatabaseCluster) -> Option<u64> {
     cluster.status.as_ref()?.primary.as_ref()?.epoch
+}
+
+/// The message of a condition that is True.
+pub fn condition<'a>(cluster: &'a DatabaseCluster, kind: &str) -> Option<&'a str> {
+    let condition = cluster.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == kind)?;
+    (condition.status == "True").then_some(condition.message.as_str())
 }
 
 /// Every member is ready and nothing is going on.
