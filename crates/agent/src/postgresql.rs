@@ -60,6 +60,7 @@ async fn serve(config: Config) -> Result<(), AgentError> {
     let health = Health::default();
     let peers = read_out::router(ReadOut::new(&config, health.clone()));
     tokio::task::spawn_local(health::serve(SocketAddr::new(config.pod_ip, config.agent_port), health.clone(), peers));
+    tokio::task::spawn_local(coregent_process::memory::give_back_regularly());
     let told_to_end = terminated()?;
     let watchdog = Watchdog::start(config.pgdata.clone())?;
     let engine = Rc::new(Postgres::new(config.clone(), processes, volume, watchdog));

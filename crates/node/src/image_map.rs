@@ -14,6 +14,10 @@ use serde::Deserialize;
 /// Where our own programs appear in a container. The container's root is a tmpfs, so that this mount
 /// point can be made by an ordinary user; one below `/usr` could not (traps.md, "Mount points").
 pub(crate) const OWN_BIN: &str = "/coregent/bin";
+/// Our own binary in every container.
+const SHARED_BINARY: &str = "/coregent/bin/coregent";
+/// Tells `coregent agent install` of it: see there.
+const SHARED_BINARY_VARIABLE: &str = "COREGENT_SHARED_BINARY";
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const POSTGRES_ENTRYPOINT: &str = include_str!("image_map/postgres-entrypoint");
 
@@ -211,14 +215,22 @@ impl ImageMap {
         Ok(Self { file, own, self_exe: self_exe.to_owned(), postgres_root: "/usr/lib/postgresql".into() })
     }
 
-    /// What `image` stands for.
+    /// What `image` stands for. Every container finds our own binary at [`SHARED_BINARY`], so that one copy of it on
+    /// disk and in memory serves them all.
     pub fn resolve(&self, image: &str) -> Result<Image, ImageError> {
+        let mut found = self.look_up(image)?;
+        let own = Bind { source: self.self_exe.clone(), target: SHARED_BINARY.into(), read_only: true };
+        found.binds.insert(0, own);
+        Ok(found)
+    }
+
+    fn look_up(&self, image: &str) -> Result<Image, ImageError> {
         let (name, tag) = split(image);
         if let Some(entry) = self.own.iter().find(|e| e.image == format!("{name}:{tag}") || e.image == name) {
             return Ok(own_image(image, entry));
         }
         match name.rsplit('/').next().unwrap_or(name) {
-            "coregent" => Ok(self.coregent(image)),
+            "coregent" => Ok(coregent(image)),
             "postgres" | "postgresql" => self.postgres(image, tag),
             "busybox" | "debian" | "ubuntu" | "alpine" | "bash" if !name.contains('/') => Ok(shell(image)),
             _ => Err(ImageError::Unknown {
@@ -226,15 +238,6 @@ impl ImageMap {
                 own: self.own.iter().map(|e| e.image.as_str()).collect::<Vec<_>>().join(", "),
                 file: self.file.clone(),
             }),
-        }
-    }
-
-    fn coregent(&self, image: &str) -> Image {
-        let target = Path::new(OWN_BIN).join("coregent");
-        Image {
-            entrypoint: vec![target.display().to_string()],
-            binds: vec![Bind { source: self.self_exe.clone(), target, read_only: true }],
-            ..plain(image)
         }
     }
 
@@ -288,6 +291,14 @@ fn plain(image: &str) -> Image {
         env: BTreeMap::new(),
         stop_signal: StopSignal::Term,
         working_dir: "/".into(),
+    }
+}
+
+fn coregent(image: &str) -> Image {
+    Image {
+        entrypoint: vec![SHARED_BINARY.into()],
+        env: BTreeMap::from([(SHARED_BINARY_VARIABLE.into(), SHARED_BINARY.into())]),
+        ..plain(image)
     }
 }
 

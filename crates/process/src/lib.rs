@@ -13,6 +13,7 @@ mod container;
 mod error;
 mod exec;
 mod launcher;
+pub mod memory;
 mod pty;
 mod running;
 mod shim;

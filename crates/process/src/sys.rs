@@ -37,6 +37,25 @@ pub(crate) fn fork() -> io::Result<Fork> {
     }
 }
 
+/// Takes the pages of a mapping out of the process. They come back from the page cache when they are used again.
+///
+/// The caller promises that `range` is a private mapping of a file that was never writable, so that nothing is lost.
+pub(crate) fn forget_pages(range: std::ops::Range<usize>) -> io::Result<()> {
+    let start = range.start as *mut libc::c_void;
+    // SAFETY: by the caller's promise the pages read after the call as they did before; a range that is not mapped is
+    // refused by the kernel.
+    check(unsafe { libc::madvise(start, range.len(), libc::MADV_DONTNEED) }).map(drop)
+}
+
+/// Gives freed memory of the heap back to the system.
+pub(crate) fn trim_heap() {
+    // SAFETY: glibc's malloc_trim has no preconditions and takes the allocator's own locks.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// Ends the process at once, without the exit handlers of the program it was forked from.
 pub(crate) fn exit_now(code: i32) -> ! {
     // SAFETY: `_exit` has no preconditions.

@@ -53,6 +53,7 @@ impl Plane {
         kinds::install(&client).await?;
         let built_in = start_built_in(&client, &dir);
         let node = start_node(&client, &dir, network, &api)?;
+        tokio::spawn(coregent_process::memory::give_back_regularly());
         let controllers = (!args.no_controllers).then(|| start_controllers(&client));
         Ok(Plane { folder, api, client, resumed, notes, built_in, node, controllers })
     }
