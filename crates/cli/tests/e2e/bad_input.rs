@@ -167,10 +167,11 @@ async fn watched(api: &Api<Event>, wanted: impl Fn(&Event) -> bool) -> Event {
     let mut objects = std::pin::pin!(kube::runtime::WatchStreamExt::applied_objects(stream));
     let look = async {
         loop {
-            match objects.try_next().await {
-                Ok(Some(object)) if wanted(&object) => return object,
-                Ok(None) => panic!("the watch ended"),
-                _ => {}
+            // An interrupted watch is resumed by the next look.
+            if let Ok(object) = objects.try_next().await
+                && let Some(object) = Some(object.expect("a watch that goes on")).filter(&wanted)
+            {
+                return object;
             }
         }
     };

@@ -21,11 +21,9 @@ async fn client(plane: &Plane, token: Option<&str>) -> Client {
 
 /// Code and reason of a refusal.
 fn refused<T>(answer: Result<T, kube::Error>) -> (u16, String) {
-    match answer {
-        Err(kube::Error::Api(status)) => (status.code, status.reason),
-        Err(other) => panic!("no Status: {other}"),
-        Ok(_) => panic!("it was carried out"),
-    }
+    let error = answer.map(|_| ()).expect_err("a refusal");
+    let kube::Error::Api(status) = error else { unreachable!("no Status: {error}") };
+    (status.code, status.reason)
 }
 
 #[tokio::test(flavor = "multi_thread")]
