@@ -47,6 +47,11 @@ impl Plane {
         self.dir.path().join("data")
     }
 
+    /// The test's folder, around the data folder.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
     /// A file in the test's folder.
     pub fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.dir.path().join(name);
