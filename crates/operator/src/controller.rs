@@ -13,7 +13,7 @@ use coregent_core::failover::{Decision, decide};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, Resource, ResourceExt};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -37,15 +37,14 @@ pub(crate) async fn run(
     shutdown: CancellationToken,
 ) {
     let reporter = Reporter { controller: "coregent-operator".to_owned(), instance: Some(instance) };
-    let recorder = Recorder::new(client.clone(), reporter);
-    let actor = Actor { client, cache: cache.clone(), metrics: metrics.clone() };
+    let actor = Actor { client: client.clone(), cache: cache.clone(), metrics: metrics.clone() };
     let mut tasks: BTreeMap<Key, JoinHandle<()>> = BTreeMap::new();
     loop {
         if cache.is_complete() {
             metrics.set_ready(true);
             for key in cache.clusters() {
                 tasks.entry(key.clone()).or_insert_with(|| {
-                    let reconciler = Reconciler::new(key, actor.clone(), recorder.clone());
+                    let reconciler = Reconciler::new(key, actor.clone(), client.clone(), reporter.clone());
                     tokio::spawn(reconciler.run(shutdown.clone()))
                 });
             }
@@ -64,15 +63,28 @@ pub(crate) async fn run(
 struct Reconciler {
     key: Key,
     actor: Actor,
-    recorder: Recorder,
+    client: Client,
+    reporter: Reporter,
+    /// For each reason what was said last, and who counts its repetitions. The Recorder would take any event of the same
+    /// reason for a repetition and drop what the new one says.
+    said: Mutex<BTreeMap<&'static str, (String, Recorder)>>,
     held: Held,
     picture_at: Option<Instant>,
     retry: Duration,
 }
 
 impl Reconciler {
-    fn new(key: Key, actor: Actor, recorder: Recorder) -> Reconciler {
-        Reconciler { key, actor, recorder, held: Held::default(), picture_at: None, retry: RETRY.0 }
+    fn new(key: Key, actor: Actor, client: Client, reporter: Reporter) -> Reconciler {
+        Reconciler {
+            key,
+            actor,
+            client,
+            reporter,
+            said: Mutex::default(),
+            held: Held::default(),
+            picture_at: None,
+            retry: RETRY.0,
+        }
     }
 
     async fn run(mut self, stop: CancellationToken) {
@@ -212,9 +224,21 @@ impl Reconciler {
         }
     }
 
+    fn recorder(&self, reason: &'static str, note: &str) -> Recorder {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        match said.get(reason) {
+            Some((before, recorder)) if before == note => recorder.clone(),
+            _ => {
+                let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
+                said.insert(reason, (note.to_owned(), recorder.clone()));
+                recorder
+            }
+        }
+    }
+
     /// Publishes beside the work: no step waits for an event.
     fn event(&self, cluster: &Arc<DatabaseCluster>, warning: bool, reason: &'static str, note: String) {
-        let recorder = self.recorder.clone();
+        let recorder = self.recorder(reason, &note);
         let reference = cluster.object_ref(&());
         tokio::spawn(async move {
             let event = Event {

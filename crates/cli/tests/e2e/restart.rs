@@ -22,9 +22,11 @@ async fn down_and_up_gives_the_same_data_without_a_fresh_copy() {
     let (plane, uri) = three_members_with_a_row().await;
     let volumes = Volumes::of(&plane, &plane.client().await).await;
     let (before, copies, written) = (system_id(&uri).await, volumes.folders(), rows(&uri).await);
+    let old = primary(&at_rest(&plane, &plane.client().await, "orders").await);
     plane.must(["down"]);
     plane.must(["up", "--detach"]);
-    at_rest(&plane, &plane.client().await, "orders").await;
+    let resumed = at_rest(&plane, &plane.client().await, "orders").await;
+    assert_eq!(primary(&resumed), old, "it stopped last and has the most: nobody is rewound");
     assert_eq!(system_id(&uri).await, before);
     assert_eq!(rows(&uri).await, written);
     assert_eq!(volumes.folders(), copies, "no member was copied anew");

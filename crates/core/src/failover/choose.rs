@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 const ASYNC_WAIT: u64 = 300;
 /// Bound of the wait for members that run and do not report, once those that did are enough.
 const REPORT_WAIT: u64 = 10_000;
-/// How long members whose servers run are waited for before the old primary is named, whose server has to recover.
+/// How long other members are waited for before one is named whose server does not run.
 const IN_PLACE_WAIT: u64 = 1_000;
 /// How long a preferred member is waited for when others could be named.
 const PREFERRED_WAIT: u64 = 3_000;
@@ -94,14 +94,35 @@ impl Round<'_> {
             .filter(|(name, member)| (member.claim || member.has_data()) && !self.electorate.left.contains_key(*name))
             .map(|(name, _)| name.as_str())
             .collect();
-        (!silent.is_empty()).then(|| Choice::Wait {
-            why: format!(
-                "the API was older than its members: nobody is promoted until every member with a volume has \
-                 reported; missing: {}",
-                silent.join(", ")
-            ),
-            again: None,
-        })
+        if silent.is_empty() {
+            return None;
+        }
+        let reason = self.world.operations().active.as_ref().and_then(|active| active.reason.as_deref());
+        let (found, advice) = match reason {
+            Some(super::repair::LEASE_LOST) => {
+                ("there is data and no primary Lease", self.advice_on_kept_volumes(&silent))
+            }
+            _ => ("the API was older than its members", String::new()),
+        };
+        let missing = silent.join(", ");
+        let why = format!(
+            "{found}: nobody is promoted until every member with a volume has reported; missing: {missing}{advice}"
+        );
+        Some(Choice::Wait { why, again: None })
+    }
+
+    /// Volumes outlive their cluster, and whoever makes one of the same name meets them.
+    fn advice_on_kept_volumes(&self, silent: &[&str]) -> String {
+        let without_pod =
+            |name: &&&str| self.world.members.get(&MemberName::from(**name)).is_some_and(|member| member.pod.is_none());
+        let claims: Vec<String> = silent.iter().filter(without_pod).map(|name| format!("data-{name}-0")).collect();
+        if claims.is_empty() {
+            return String::new();
+        }
+        format!(
+            "; if a cluster of this name was deleted before, its volumes were kept: delete their claims ({}) to begin anew",
+            claims.join(", ")
+        )
     }
 
     /// The Lease was lost, or is older than what its members know: its wins and sets prove nothing (F14).
@@ -139,7 +160,7 @@ impl Round<'_> {
         match chosen {
             None => self.wait("those that left do not make up a quorum of every recorded sync set", REPORT_WAIT),
             Some((member, _)) if self.is_early_for(member) => {
-                self.wait("members whose servers run have not left yet", IN_PLACE_WAIT)
+                self.wait("members that run have not left yet", IN_PLACE_WAIT)
             }
             Some((member, standing)) => {
                 // Everything acknowledged was acknowledged by a quorum, whose newest member this is.
@@ -168,7 +189,7 @@ impl Round<'_> {
             return self.wait("no member that runs has left yet", ASYNC_WAIT);
         };
         match self.old_primary() {
-            _ if self.is_early_for(member) => self.wait("members whose servers run have not left yet", IN_PLACE_WAIT),
+            _ if self.is_early_for(member) => self.wait("members that run have not left yet", IN_PLACE_WAIT),
             Some((_, end)) if standing.covers(end) => {
                 Choice::Chosen(self.chosen(member, standing, false, Lossless::Yes))
             }
@@ -279,7 +300,8 @@ impl Round<'_> {
         newest_of(members).min_by_key(|(member, _)| self.reluctance(member))
     }
 
-    /// The newest of those of `members` whose server runs: not the old primary, unless it is preferred.
+    /// The newest of those of `members` whose server runs, which the old primary's does not. After a stop of everything
+    /// nobody's does, and the old primary goes on as the newest without a rewind.
     fn newest_running<'m>(&self, members: &[(&'m MemberName, Standing)]) -> Option<(&'m MemberName, Standing)> {
         if self.record_is_old() {
             return None;
@@ -288,15 +310,18 @@ impl Round<'_> {
         let running: Vec<_> = members
             .iter()
             .copied()
-            .filter(|(member, _)| Some(*member) != old.as_ref() || Some(*member) == preferred.as_ref())
+            .filter(|(member, _)| {
+                Some(*member) == preferred.as_ref() || (Some(*member) != old.as_ref() && self.runs(member))
+            })
             .collect();
         self.newest(&running)
     }
 
-    /// The old primary would be named although somebody who need not recover first may yet leave.
+    /// A member whose server must start first would be named, although one that need not may yet leave; or, after a stop
+    /// of everything, the old primary, which has the most.
     fn is_early_for(&self, member: &MemberName) -> bool {
-        let in_place = self.previous_primary().as_ref() == Some(member) && self.preferred().as_ref() != Some(member);
-        in_place && !self.world.cluster.failover_disabled && self.awaits_somebody() && self.elapsed < IN_PLACE_WAIT
+        let starts = !self.runs(member) && self.preferred().as_ref() != Some(member);
+        starts && !self.world.cluster.failover_disabled && self.awaits_somebody() && self.elapsed < IN_PLACE_WAIT
     }
 
     /// Sorts equals.
@@ -329,6 +354,12 @@ impl Round<'_> {
         let handover = self.lease.fence.handover.is_some();
         let coming = handover || (self.is_live(&preferred) && self.elapsed < PREFERRED_WAIT);
         (missing && coming).then(|| self.wait(&format!("{preferred} has not left yet with everything"), PREFERRED_WAIT))
+    }
+
+    /// Its server is up as a standby.
+    fn runs(&self, member: &MemberName) -> bool {
+        let state = self.world.members.get(member).and_then(super::world::Member::live_state);
+        matches!(state, Some(MemberState::Standby | MemberState::Streaming | MemberState::Fetching))
     }
 
     fn is_live(&self, member: &MemberName) -> bool {

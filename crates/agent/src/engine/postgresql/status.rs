@@ -24,7 +24,7 @@ const STATUS: &str = "select r, case when r then pg_last_wal_receive_lsn() else 
      from pg_is_in_recovery() r";
 
 const STANDBYS: &str = "select application_name, state, sync_state, \
-     pg_wal_lsn_diff(pg_current_wal_flush_lsn(), coalesce(replay_lsn, '0/0'))::bigint \
+     pg_wal_lsn_diff(pg_current_wal_flush_lsn(), replay_lsn)::bigint \
      from pg_stat_replication where application_name not in ('pg_basebackup', 'coregent')";
 
 const SLOTS: &str = "select slot_name from pg_replication_slots where slot_type = 'physical' and not temporary \

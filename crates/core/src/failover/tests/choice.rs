@@ -6,7 +6,7 @@ use super::*;
 #[test]
 fn the_newest_is_named_once_every_recorded_set_has_lost_its_quorum() {
     type Change = fn(&mut World);
-    let table: [(&str, Change, Option<&str>); 15] = [
+    let table: [(&str, Change, Option<&str>); 17] = [
         ("nobody has left", |_| (), None),
         (
             "one of two with everything: the release of the old primary satisfies its set, but nobody could follow yet",
@@ -39,6 +39,27 @@ fn the_newest_is_named_once_every_recorded_set_has_lost_its_quorum() {
                 w.lease_mut().epoch_since = Monotonic(NOW - 900);
             },
             None,
+        ),
+        (
+            "after a stop of everything, while the old primary has not reported yet",
+            |w| {
+                for member in ["2", "3"] {
+                    w.leaves(member, 2, 990, &[]);
+                    w.report_mut(member).state = MemberState::Stopped;
+                }
+                w.lease_mut().epoch_since = Monotonic(NOW - 900);
+            },
+            None,
+        ),
+        (
+            "after a stop of everything no server runs: the old primary, the newest, goes on",
+            |w| {
+                for (member, lsn) in [("1", 1_000), ("2", 990), ("3", 990)] {
+                    w.leaves(member, 2, lsn, &[]);
+                    w.report_mut(member).state = MemberState::Stopped;
+                }
+            },
+            Some("orders-1"),
         ),
         (
             "the same with the old primary back: a running server goes before one that must recover first",

@@ -236,7 +236,8 @@ impl World {
     /// `member` leaves for `epoch` with its data ending at `lsn` on the history of `chain`.
     pub(super) fn leaves(&mut self, member: &str, epoch: u64, lsn: u64, chain: &[Promotion]) {
         let report = self.report_mut(member);
-        report.state = MemberState::Stopped;
+        // The old primary of these worlds has stopped.
+        report.state = if member == "1" { MemberState::Stopped } else { MemberState::Standby };
         report.epoch = Epoch(epoch);
         report.left = Some(Epoch(epoch));
         let timeline = chain.last().map_or(Timeline(1), |last| last.timeline);
