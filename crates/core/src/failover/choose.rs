@@ -146,7 +146,10 @@ impl Round<'_> {
         // One whose server runs goes before the old primary, whatever more that has: by the recorded sets everything
         // acknowledged is with either, and a server that has to recover first costs seconds.
         let recorded = counting_sets(fence, self.lease.epoch).next().is_some();
-        let running = if recorded { self.newest_running(&reachable) } else { None };
+        // Only on the newest history: one that has missed a promotion would throw a whole timeline away.
+        let newest_win = reachable.iter().map(|(_, standing)| standing.win).max();
+        let running = self.newest_running(&reachable).filter(|(_, standing)| Some(standing.win) == newest_win);
+        let running = running.filter(|_| recorded);
         let chosen = match running.or_else(|| self.newest(&reachable)) {
             Some(found) => Some(found),
             None if self.awaits_somebody() && self.elapsed < REPORT_WAIT => {
