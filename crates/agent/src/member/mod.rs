@@ -187,6 +187,9 @@ impl<E: Engine> Agent<E> {
         self.begin(Job::Stop { fast: false, diverged: false, reason: "the agent starts" });
         while !self.exit {
             let decision = self.turn();
+            // A retry that is due and not taken up is not needed any more.
+            let now = self.clock.now();
+            self.retry_write_at.take_if(|at| *at <= now);
             let wake = [decision.wake, self.retry_write_at]
                 .into_iter()
                 .flatten()

@@ -13,14 +13,19 @@ pub(super) const PROMOTION_MILLIS: u64 = 1_000;
 const COURTESY_MILLIS: u64 = 1_000;
 
 /// Collects the steps of one decision.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Outline {
+    now: Monotonic,
     actions: Vec<Action>,
     wake: Option<Monotonic>,
     waiting_for: Option<String>,
 }
 
 impl Outline {
+    fn new(now: Monotonic) -> Outline {
+        Outline { now, actions: Vec::new(), wake: None, waiting_for: None }
+    }
+
     /// Begins a job, unless another one was begun or this kind has just failed.
     pub(super) fn begin(&mut self, world: &World, job: Job) {
         if let Some((_, at)) = world.retry.filter(|(kind, at)| *kind == job.kind() && *at > world.now) {
@@ -38,8 +43,12 @@ impl Outline {
         self.waiting_for.get_or_insert(what.into());
     }
 
+    /// An instant that has come already wakes nobody: what it stood for is among the actions or under way, and its end
+    /// is an event. Else an agent that waits for an answer would look again and again without a pause.
     pub(super) fn wake_at(&mut self, at: Monotonic) {
-        self.wake = Some(self.wake.map_or(at, |wake| wake.min(at)));
+        if at > self.now {
+            self.wake = Some(self.wake.map_or(at, |wake| wake.min(at)));
+        }
     }
 
     pub(super) fn stop(&mut self, world: &World, fast: bool, diverged: bool, reason: &'static str) {
@@ -56,7 +65,7 @@ fn starts_engine(job: JobKind) -> bool {
 
 /// What the agent does next, what it reports and when it looks again.
 pub fn decide(world: &World) -> Decision {
-    let mut out = Outline::default();
+    let mut out = Outline::new(world.now);
     let stopping = protect(world, &mut out);
     if !stopping {
         persist(world, &mut out);
@@ -65,7 +74,7 @@ pub fn decide(world: &World) -> Decision {
         }
     }
     wake_for_lease(world, &mut out);
-    let Outline { actions, wake, waiting_for } = out;
+    let Outline { actions, wake, waiting_for, .. } = out;
     let report::Summary { state, left, ready } = report::summary(world);
     let trouble = report::trouble(world);
     Decision { actions, state, left, ready, wake, waiting_for, trouble }

@@ -168,6 +168,13 @@ proptest! {
         prop_assert!(!releases || dead);
     }
 
+    /// Else an agent whose renewal is on its way would decide again and again until the answer is here.
+    #[test]
+    fn nothing_is_looked_at_again_at_once(world in some_world()) {
+        let wake = decide(&world).wake;
+        prop_assert!(wake.is_none_or(|at| at > world.now), "{wake:?}");
+    }
+
     #[test]
     fn one_write_and_one_job_at_a_time(world in some_world()) {
         let decision = decide(&world);
