@@ -3,6 +3,7 @@
 //! [`ApiServer::client`] gives a [`kube::Client`] whose service is the router itself: no socket lies between.
 
 pub mod controllers;
+pub mod faults;
 mod http;
 mod kinds;
 pub mod patch;

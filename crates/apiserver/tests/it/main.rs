@@ -8,6 +8,7 @@ mod controllers_ends;
 mod controllers_workloads;
 mod crud;
 mod durability;
+mod faults;
 mod kubectl;
 mod patches;
 mod watches;
