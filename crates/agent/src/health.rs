@@ -39,6 +39,12 @@ impl Health {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = shown;
     }
 
+    /// What /readyz answers.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.get().ready
+    }
+
     pub(crate) fn get(&self) -> Shown {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -2,11 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod agent;
 mod bootstrap;
+mod days;
+mod engine;
 mod failover;
 mod faults;
+mod host;
 mod net;
+mod oracle;
 mod plane;
 mod rendered;
+mod storms;
 mod switchover;

@@ -1,14 +1,8 @@
 //! Planned hand-overs, and their undoing.
 
-use crate::plane::Plane;
-use kube::api::{Patch, PatchParams};
+use crate::plane::{Plane, run};
+use coregent_apiserver::faults::Outage;
 use serde_json::json;
-
-async fn request(plane: &Plane, id: &str, to: Option<&str>) {
-    let request = json!({"id": id, "to": to}).to_string();
-    let patch = json!({"metadata": {"annotations": {"coregent.io/switchover": request}}});
-    plane.clusters().patch("orders", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
-}
 
 async fn answer(plane: &Plane, id: &str) -> String {
     plane
@@ -23,48 +17,56 @@ async fn answer(plane: &Plane, id: &str) -> String {
         .await
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_switchover_hands_over_to_the_member_asked_for_and_loses_nothing() {
-    let plane = Plane::with_cluster(json!({})).await;
-    assert_eq!(plane.write_until_acknowledged(1).await, "orders-1");
-    request(&plane, "r1", Some("orders-3")).await;
-    assert_eq!(answer(&plane, "r1").await, "r1");
-    assert_eq!(plane.settled_primary().await, "orders-3");
-    assert!(plane.net.get("orders-3").data.unwrap().rows.contains(&1));
-    plane.wait_ready(3).await;
-    assert_eq!(plane.labelled().await, ["orders-3-0"]);
-    request(&plane, "r2", None).await;
-    assert_eq!(answer(&plane, "r2").await, "r2");
-    assert_ne!(plane.settled_primary().await, "orders-3");
+#[test]
+fn a_switchover_hands_over_to_the_member_asked_for_and_loses_nothing() {
+    run(async {
+        let plane = Plane::with_cluster(json!({})).await;
+        assert_eq!(plane.write_until_acknowledged(1).await, "orders-1");
+        plane.switch_over("r1", Some("orders-3")).await;
+        assert_eq!(answer(&plane, "r1").await, "r1");
+        assert_eq!(plane.settled_primary().await, "orders-3");
+        assert!(plane.net.rows("orders-3").contains(&1));
+        plane.wait_ready(3).await;
+        assert_eq!(plane.labelled().await, ["orders-3-0"]);
+        plane.switch_over("r2", None).await;
+        assert_eq!(answer(&plane, "r2").await, "r2");
+        assert_ne!(plane.settled_primary().await, "orders-3");
+    });
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_switchover_to_the_primary_is_refused_with_the_reason() {
-    let plane = Plane::with_cluster(json!({})).await;
-    request(&plane, "r1", Some("orders-1")).await;
-    assert!(answer(&plane, "r1").await.contains("is the primary already"));
-    assert_eq!(plane.epoch().await, 1);
+#[test]
+fn a_switchover_to_the_primary_is_refused_with_the_reason() {
+    run(async {
+        let plane = Plane::with_cluster(json!({})).await;
+        plane.switch_over("r1", Some("orders-1")).await;
+        assert!(answer(&plane, "r1").await.contains("is the primary already"));
+        assert_eq!(plane.epoch().await, 1);
+    });
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_target_that_dies_in_the_middle_leaves_the_old_primary_writing() {
-    let plane = Plane::with_cluster(json!({})).await;
-    assert_eq!(plane.write_until_acknowledged(1).await, "orders-1");
-    plane.net.with("orders-2", |volume| volume.frozen = true);
-    request(&plane, "r1", Some("orders-2")).await;
-    plane.wait("the hand-over to begin", |plane| async move { (plane.epoch().await > 1).then_some(()) }).await;
-    plane.kill_member_for_good("orders-2").await;
-    assert_eq!(plane.write_until_acknowledged(2).await, "orders-1");
-    let answer = answer(&plane, "r1").await;
-    assert!(answer.starts_with("r1: ") && answer.contains("orders-1 is primary"), "{answer}");
+#[test]
+fn a_target_that_dies_in_the_middle_leaves_the_old_primary_writing() {
+    run(async {
+        let plane = Plane::with_cluster(json!({})).await;
+        assert_eq!(plane.write_until_acknowledged(1).await, "orders-1");
+        plane.net.freeze("orders-2");
+        plane.switch_over("r1", Some("orders-2")).await;
+        plane.wait("the hand-over to begin", |plane| async move { (plane.epoch().await > 1).then_some(()) }).await;
+        plane.kill_member_for_good("orders-2");
+        assert_eq!(plane.write_until_acknowledged(2).await, "orders-1");
+        let answer = answer(&plane, "r1").await;
+        assert!(answer.starts_with("r1: ") && answer.contains("orders-1 is primary"), "{answer}");
+    });
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_target_that_never_takes_over_is_given_up_within_six_seconds() {
-    let plane = Plane::with_cluster(json!({})).await;
-    plane.net.with("orders-2", |volume| volume.cut = true);
-    request(&plane, "r1", Some("orders-2")).await;
-    assert!(answer(&plane, "r1").await.starts_with("r1: "));
-    assert_eq!(plane.settled_primary().await, "orders-1");
-    assert_eq!(plane.write_until_acknowledged(1).await, "orders-1");
+#[test]
+fn a_target_that_never_takes_over_is_given_up_within_six_seconds() {
+    run(async {
+        let plane = Plane::with_cluster(json!({})).await;
+        plane.ground.faults_of("orders-2").begin_outage(Outage::Refused);
+        plane.switch_over("r1", Some("orders-2")).await;
+        assert!(answer(&plane, "r1").await.starts_with("r1: "));
+        assert_eq!(plane.settled_primary().await, "orders-1");
+        assert_eq!(plane.write_until_acknowledged(1).await, "orders-1");
+    });
 }
