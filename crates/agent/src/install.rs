@@ -38,7 +38,11 @@ fn install_from(folder: &Path, shared: Option<&Path>) -> Result<PathBuf, Install
                 std::os::unix::fs::symlink(shared, &temporary)?;
             }
             None => {
-                std::fs::copy(std::env::current_exe()?, &temporary)?;
+                if let Err(error) = std::fs::copy(std::env::current_exe()?, &temporary) {
+                    // On a full disk this makes the room that the log needs to say so.
+                    let _ = std::fs::remove_file(&temporary);
+                    return Err(error);
+                }
                 std::fs::set_permissions(&temporary, std::fs::Permissions::from_mode(0o755))?;
             }
         }

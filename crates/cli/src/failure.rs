@@ -83,7 +83,7 @@ impl Failure {
         };
         let code = match status.code {
             400 | 401 | 403 | 404 | 409 | 422 => ExitCode::Refused,
-            429 | 503 | 504 => ExitCode::NotYet,
+            429 | 503 | 504 | 507 => ExitCode::NotYet,
             _ => ExitCode::Failed,
         };
         Failure::new(code, what, &status.message, remedy)

@@ -7,6 +7,7 @@ mod failure;
 mod kinds;
 mod manifest;
 mod output;
+mod say;
 mod up;
 mod verbs;
 
@@ -25,7 +26,7 @@ fn main() -> process::ExitCode {
     match run(cli) {
         Ok(code) => process::ExitCode::from(u8::try_from(code).unwrap_or(1)),
         Err(failure) => {
-            eprintln!("{}", failure.render());
+            say::err(failure.render());
             process::ExitCode::from(failure.code as u8)
         }
     }
@@ -38,7 +39,7 @@ fn run(cli: Cli) -> Outcome<i32> {
     let single = match cli.verb {
         Verb::Agent(agent) => return args::run_agent(agent).map(|()| 0),
         Verb::Version => {
-            println!("coregent {}", env!("CARGO_PKG_VERSION"));
+            say::out(concat!("coregent ", env!("CARGO_PKG_VERSION")));
             return Ok(0);
         }
         Verb::Crds => return crds().map(|()| 0),
@@ -98,7 +99,7 @@ fn crds() -> Outcome {
     for crd in coregent_api::crds() {
         let text = serde_saphyr::to_string(&crd)
             .map_err(|error| Failure::failed("cannot print the kinds", error, "report this"))?;
-        println!("---\n{}", text.trim_end());
+        say::out(format_args!("---\n{}", text.trim_end()));
     }
     Ok(())
 }
@@ -106,8 +107,11 @@ fn crds() -> Outcome {
 /// What a part that runs for long does is told in its log; a verb that a person waits for tells only what is wrong.
 fn init_tracing(verbose: u8, runs_long: bool) {
     let default = match verbose {
-        0 if runs_long => "warn,coregent_agent=info,coregent_operator=info,coregent_rsm=info",
-        0 => "warn",
+        // What the client says of an answer that is an error lacks what was asked; whoever asked says both.
+        0 if runs_long => {
+            "warn,kube_client::client::builder=off,coregent_agent=info,coregent_operator=info,coregent_rsm=info"
+        }
+        0 => "warn,kube_client::client::builder=off",
         1 => "info",
         _ => "debug",
     };
@@ -119,5 +123,7 @@ fn init_tracing(verbose: u8, runs_long: bool) {
         .with_writer(std::io::stderr)
         .with_target(false)
         .with_ansi(colours)
+        // It would complain with `eprintln!` of a line that cannot be written, and that panics where the disk is full.
+        .log_internal_errors(false)
         .init();
 }

@@ -191,6 +191,7 @@ impl<E: Engine> Agent<E> {
         tracing::warn!(how, starting, "the server ended by itself");
         if starting && !self.leaving {
             self.failed_starts += 1;
+            self.jobs_failed += 1;
             let pause = (250_u64 << self.failed_starts.min(7)).min(30_000);
             self.failures = Some((JobKind::Start, self.failed_starts, self.clock.now().plus(pause)));
             self.last_error = Some(format!("the server ended while it was starting: {how}"));

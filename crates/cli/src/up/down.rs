@@ -3,6 +3,7 @@
 use super::data_folder;
 use crate::connection::Target;
 use crate::failure::{Failure, Outcome};
+use crate::say;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::io::{BufRead, IsTerminal, Write};
@@ -31,13 +32,13 @@ pub async fn run(target: &Target, args: &Args) -> Outcome {
     match data_folder::user_of(&dir) {
         Some(pid) => {
             stop(pid, &dir)?;
-            println!("stopped the control plane in {}", dir.display());
+            say::out(format_args!("stopped the control plane in {}", dir.display()));
         }
-        None => println!("no control plane runs in {}", dir.display()),
+        None => say::out(format_args!("no control plane runs in {}", dir.display())),
     }
     if args.purge && dir.exists() {
         purge(&dir)?;
-        println!("removed {}", dir.display());
+        say::out(format_args!("removed {}", dir.display()));
     }
     Ok(())
 }

@@ -21,6 +21,7 @@ mod summary;
 use crate::connection::Target;
 use crate::failure::{Failure, Outcome};
 use crate::manifest::{self, Document};
+use crate::say;
 use crate::verbs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -73,13 +74,13 @@ pub async fn run(target: &Target, args: Args) -> Outcome {
 
 async fn in_background(target: &Target, args: &Args, documents: &[Document]) -> Outcome {
     for note in detach::start(&target.data_dir(), args).await? {
-        eprintln!("{}", note.render());
+        say::err(note.render());
     }
     let connection = Target { kubeconfig: None, context: None, data_dir: Some(target.data_dir()), ..target.clone() }
         .connect()
         .await?;
     for line in verbs::apply::documents(&connection, documents, true).await? {
-        println!("{line}");
+        say::out(line);
     }
     if args.wait {
         let databases = progress::databases(documents, &connection.namespace);
@@ -97,19 +98,19 @@ async fn in_foreground(target: &Target, args: &Args, documents: &[Document]) -> 
             return Err(failure);
         }
     };
-    plane.notes().iter().for_each(|note| eprintln!("{}", note.render()));
+    plane.notes().iter().for_each(|note| say::err(note.render()));
     let parent_waits = detach::report(Ok(plane.notes()));
     let work = async {
         let connection = plane.connection(target);
         for line in verbs::apply::documents(&connection, documents, true).await? {
-            println!("{line}");
+            say::out(line);
         }
         let databases = progress::databases(documents, &connection.namespace);
         if !databases.is_empty() {
             progress::until_ready(&connection, &databases, args.timeout).await?;
             summary::print(&connection, &databases, plane.data_dir()).await?;
         } else if !parent_waits {
-            println!("The control plane runs in {}; Ctrl-C stops it.", plane.data_dir().display());
+            say::out(format_args!("The control plane runs in {}; Ctrl-C stops it.", plane.data_dir().display()));
         }
         Ok::<(), Failure>(())
     };
@@ -117,7 +118,7 @@ async fn in_foreground(target: &Target, args: &Args, documents: &[Document]) -> 
         outcome = work => match outcome {
             Ok(()) => plane.until_stopped().await,
             // A refused manifest must not take running databases down when they were resumed.
-            Err(failure) if plane.resumed() => { eprintln!("{}", failure.render()); plane.until_stopped().await }
+            Err(failure) if plane.resumed() => { say::err(failure.render()); plane.until_stopped().await }
             Err(failure) => Err(failure),
         },
         outcome = plane.until_stopped() => outcome,

@@ -3,6 +3,7 @@
 use crate::connection::Connection;
 use crate::failure::{Failure, Outcome};
 use crate::manifest::Document;
+use crate::say;
 use coregent_api::DatabaseCluster;
 use coregent_api::database::DatabaseClusterStatus;
 use futures::{StreamExt, TryStreamExt};
@@ -142,7 +143,7 @@ impl Lines {
         let line = format!("{:6.1}s  {text}", self.started.elapsed().as_secs_f64());
         match &self.bar {
             Some(bar) => bar.println(line),
-            None => println!("{line}"),
+            None => say::out(line),
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::connection::Connection;
 use crate::database;
 use crate::failure::Outcome;
+use crate::say;
 use std::path::Path;
 
 /// Prints addresses, a psql line, the kubeconfig and next steps for each database.
@@ -17,7 +18,7 @@ pub async fn print(connection: &Connection, databases: &[(String, String)], data
         let (host, port) = write.rsplit_once(':').unwrap_or((&write, "5432"));
         let program = std::env::args().next().unwrap_or_else(|| "coregent".into());
         let data = format!("--data-dir {}", data_dir.display());
-        println!(
+        say::out(format_args!(
             "\n{name} is Ready.\n\
              \n  read-write  {write}\
              \n  read-only   {read}\
@@ -29,7 +30,7 @@ pub async fn print(connection: &Connection, databases: &[(String, String)], data
              \n  {program} {data} switchover {name}\
              \n  {program} {data} down",
             kubeconfig = data_dir.join("kubeconfig").display(),
-        );
+        ));
     }
     Ok(())
 }

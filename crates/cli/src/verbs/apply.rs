@@ -4,6 +4,7 @@ use crate::connection::Connection;
 use crate::failure::{Failure, Outcome};
 use crate::kinds::Kinds;
 use crate::manifest::{self, Document};
+use crate::say;
 use kube::api::{Patch, PatchParams, ValidationDirective};
 use std::path::PathBuf;
 
@@ -19,7 +20,7 @@ pub async fn run(connection: &Connection, files: &[PathBuf], force: bool) -> Out
         return Err(Failure::refused("nothing to apply", "no file was named", "name one with -f"));
     }
     for line in documents(connection, &manifest::read(files)?, force).await? {
-        println!("{line}");
+        say::out(line);
     }
     Ok(())
 }

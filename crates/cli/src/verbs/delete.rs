@@ -4,6 +4,7 @@ use crate::connection::Connection;
 use crate::failure::{Failure, Outcome};
 use crate::kinds::{Kinds, kind_and_name};
 use crate::manifest;
+use crate::say;
 use futures::{StreamExt, TryStreamExt};
 use kube::api::{Api, DeleteParams, DynamicObject, PropagationPolicy, WatchEvent, WatchParams};
 use std::path::PathBuf;
@@ -68,7 +69,7 @@ pub async fn run(connection: &Connection, args: &Args) -> Outcome {
         if let (Some(object), false) = (answer.left(), args.no_wait) {
             gone(&api, &name, object.metadata.uid.as_deref()).await.map_err(|error| Failure::from_api(&what, error))?;
         }
-        println!("{}/{name} deleted", served.display());
+        say::out(format_args!("{}/{name} deleted", served.display()));
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 use crate::connection::Connection;
 use crate::failure::{Failure, Outcome};
 use crate::kinds::{Kinds, kind_and_name};
+use crate::say;
 use crate::verbs::events;
 use kube::ResourceExt;
 use serde_json::Value;
@@ -29,7 +30,7 @@ pub async fn run(connection: &Connection, object: &[String]) -> Outcome {
         serde_json::to_value(&object).map_err(|error| Failure::failed(&what, error, "try `coregent get -o json`"))?;
     hide_secrets(&served.resource.kind, &mut value);
     print!("{}", serde_saphyr::to_string(&value).unwrap_or_default());
-    println!("\nEvents:");
+    say::out("\nEvents:");
     let args = events::Args {
         watch: false,
         all_namespaces: !served.namespaced,

@@ -3,6 +3,7 @@
 use crate::connection::Connection;
 use crate::database::{self, uri};
 use crate::failure::Outcome;
+use crate::say;
 
 /// Which address, and in which form.
 #[derive(Debug, clap::Args)]
@@ -29,7 +30,7 @@ pub struct Args {
 /// When the cluster is not there or has no address yet.
 pub async fn run(connection: &Connection, args: &Args) -> Outcome {
     if args.password {
-        println!("{}", database::superuser(connection, &args.name).await?.password);
+        say::out(database::superuser(connection, &args.name).await?.password);
         return Ok(());
     }
     let hosts = if args.all {
@@ -43,9 +44,9 @@ pub async fn run(connection: &Connection, args: &Args) -> Outcome {
         (true, true) => "?target_session_attrs=prefer-standby",
     };
     if args.uri {
-        println!("{}", uri(&hosts, &database::superuser(connection, &args.name).await?, attributes));
+        say::out(uri(&hosts, &database::superuser(connection, &args.name).await?, attributes));
     } else {
-        println!("{hosts}{attributes}");
+        say::out(format_args!("{hosts}{attributes}"));
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 use crate::connection::Connection;
 use crate::failure::{Failure, Outcome};
 use crate::output;
+use crate::say;
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Event;
 use kube::api::{Api, ListParams, WatchEvent, WatchParams};
@@ -39,7 +40,7 @@ pub async fn run(connection: &Connection, args: &Args) -> Outcome {
     let header = ["LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"].map(String::from);
     let rows: Vec<_> = events.iter().map(row).collect();
     if rows.is_empty() && !args.watch {
-        eprintln!("no events");
+        say::err("no events");
     } else {
         print!("{}", output::columns(&header, &rows));
     }

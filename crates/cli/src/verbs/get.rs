@@ -4,6 +4,7 @@ use crate::connection::Connection;
 use crate::failure::{Failure, Outcome};
 use crate::kinds::{Kinds, Served, kind_and_name};
 use crate::output::{self, Format};
+use crate::say;
 use futures::{AsyncBufReadExt, TryStreamExt};
 use serde_json::Value;
 
@@ -62,7 +63,7 @@ async fn print_once(
         let prefix = several.then(|| served.display());
         let printed = output::table(&value, args.output == Format::Wide, args.all_namespaces, prefix.as_deref());
         if printed.is_empty() && !several {
-            eprintln!("no {} in {}", served.resource.plural, scope(connection, served, args));
+            say::err(format_args!("no {} in {}", served.resource.plural, scope(connection, served, args)));
         }
         print!("{printed}");
     } else {

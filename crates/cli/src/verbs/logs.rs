@@ -5,6 +5,7 @@ use crate::failure::{Failure, Outcome};
 use futures::{AsyncBufReadExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, LogParams};
+use std::io::Write;
 
 /// Whose log, and how much of it.
 #[derive(Debug, clap::Args)]
@@ -48,7 +49,10 @@ pub async fn run(connection: &Connection, args: &Args) -> Outcome {
     let stream = api.log_stream(&args.pod, &params).await.map_err(|error| Failure::from_api(&what, error))?;
     let mut lines = std::pin::pin!(stream.lines());
     while let Some(line) = lines.try_next().await.map_err(|error| Failure::failed(&what, error, "try again"))? {
-        println!("{line}");
+        // A reader that went away (`| head`) wants no more.
+        if writeln!(std::io::stdout(), "{line}").is_err() {
+            break;
+        }
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ mod picture;
 use crate::connection::Connection;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Format};
+use crate::say;
 use coregent_api::DatabaseCluster;
 use futures::{StreamExt, TryStreamExt};
 use kube::ResourceExt;
@@ -79,7 +80,7 @@ fn nothing(connection: &Connection, args: &Args) -> Outcome {
             "`coregent get dbc -A` lists them all",
         )),
         None => {
-            eprintln!("no database clusters in namespace {}", connection.namespace);
+            say::err(format_args!("no database clusters in namespace {}", connection.namespace));
             Ok(())
         }
     }

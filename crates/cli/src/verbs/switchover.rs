@@ -3,6 +3,7 @@
 use crate::connection::Connection;
 use crate::database;
 use crate::failure::{Failure, Outcome};
+use crate::say;
 use coregent_api::{DatabaseCluster, annotations};
 use futures::{StreamExt, TryStreamExt};
 use kube::ResourceExt;
@@ -36,7 +37,7 @@ pub async fn run(connection: &Connection, args: &Args) -> Outcome {
     let what = format!("cannot switch {} over", args.name);
     let (asked, from) = ask(connection, &api, args, &id, &what).await?;
     if args.no_wait {
-        println!("asked {} to hand over from {from}", args.name);
+        say::out(format_args!("asked {} to hand over from {from}", args.name));
         return Ok(());
     }
     let outcome = tokio::time::timeout(Duration::from_secs(args.timeout), settled(&api, asked, &from, &id)).await;
@@ -133,7 +134,7 @@ fn judge(cluster: &DatabaseCluster, from: &str, id: &str, what: &str) -> Option<
     }
     let current = status.primary.as_ref()?.current.as_deref()?;
     if current != from {
-        println!("{} is now the primary of {} (was {from})", current, cluster.name_any());
+        say::out(format_args!("{} is now the primary of {} (was {from})", current, cluster.name_any()));
         return Some(Ok(()));
     }
     let why = status

@@ -3,6 +3,7 @@
 use crate::connection::Connection;
 use crate::failure::{Failure, Outcome};
 use crate::kinds::{Kinds, kind_and_name};
+use crate::say;
 use futures::{StreamExt, TryStreamExt};
 use kube::api::{Api, DynamicObject, ListParams, WatchEvent, WatchParams};
 use std::time::Duration;
@@ -35,7 +36,7 @@ pub async fn run(connection: &Connection, args: &Args) -> Outcome {
     let mut why = String::from("it is not there yet");
     match tokio::time::timeout(args.timeout, holds(&api, &name, &goal, &mut why)).await {
         Ok(Ok(())) => {
-            println!("{}/{name} condition met", served.display());
+            say::out(format_args!("{}/{name} condition met", served.display()));
             Ok(())
         }
         Ok(Err(error)) => Err(Failure::from_api(format!("cannot wait for {}/{name}", served.display()), error)),

@@ -106,7 +106,7 @@ fn line(world: &World, primary: Option<&MemberName>, name: &MemberName, member: 
         position: report.and_then(|report| report.position.as_ref()).map(|position| position.lsn),
         lag: standby.and_then(|standby| standby.lag_bytes),
         host: member.pod.as_ref().and_then(|pod| pod.host.clone()),
-        last_error: report.and_then(|report| report.last_error.clone()),
+        last_error: said(world, name, member).or_else(|| report.and_then(|report| report.last_error.clone())),
     }
 }
 
@@ -202,11 +202,22 @@ fn or(text: &str, fallback: &str) -> String {
     if text.is_empty() { fallback.to_owned() } else { text.to_owned() }
 }
 
+/// What a member's agent says is wrong, or, while no agent runs, what keeps its pod from running. What an agent said before
+/// it ended is history.
+fn said(world: &World, name: &MemberName, member: &Member) -> Option<String> {
+    match world.live_report(name) {
+        Some(report) => report.last_error.clone(),
+        None => member.pod.as_ref().and_then(|pod| pod.trouble.clone()),
+    }
+}
+
 /// What keeps members from being ready, each in its agent's words.
 fn member_failed(world: &World, members: &[MemberLine]) -> Condition {
-    // What a member said before it ended is history.
-    let troubled = members.iter().filter(|line| !line.ready && world.live_report(&line.name).is_some());
-    let lines = troubled.filter_map(|line| Some(format!("{}: {}", line.name, line.last_error.as_ref()?)));
+    let troubled = members.iter().filter(|line| !line.ready);
+    let lines = troubled.filter_map(|line| {
+        let said = said(world, &line.name, world.members.get(&line.name)?)?;
+        Some(format!("{}: {said}", line.name))
+    });
     let message = lines.collect::<Vec<_>>().join("; ");
     let holds = !message.is_empty();
     Condition { holds, reason: if holds { "MemberReportsError" } else { "NoErrors" }, message }

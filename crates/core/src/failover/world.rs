@@ -189,6 +189,8 @@ pub struct Pod {
     pub role: Option<String>,
     /// Annotation `coregent.io/epoch`: the epoch for which it was stamped (F4).
     pub stamp: Option<Epoch>,
+    /// What keeps it from running, in one line.
+    pub trouble: Option<String>,
 }
 
 /// A database container that its node reported terminated.

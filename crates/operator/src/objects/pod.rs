@@ -10,6 +10,8 @@ use serde_json::{Map, Value, json};
 const USER: i64 = 999;
 const AGENT_PORT: i32 = 8008;
 const DATA: &str = "/var/lib/postgresql/data";
+/// The node puts the end of the log into the pod's status, where the controller finds why a member does not run.
+const LAST_WORDS: &str = "FallbackToLogsOnError";
 const BINARIES: &str = "/coregent-bin";
 
 /// The template of the members' pods.
@@ -47,6 +49,7 @@ fn installer(cluster: &DatabaseCluster) -> Value {
             "image": concat!("coregent:", env!("CARGO_PKG_VERSION")),
             "command": ["coregent", "agent", "install", BINARIES],
             "volumeMounts": [{"name": "coregent-bin", "mountPath": BINARIES}],
+            "terminationMessagePolicy": LAST_WORDS,
         }),
     )
 }
@@ -83,6 +86,7 @@ fn container(cluster: &DatabaseCluster) -> Value {
         "volumeMounts": mounts,
         "readinessProbe": readiness,
         "livenessProbe": liveness,
+        "terminationMessagePolicy": LAST_WORDS,
     });
     if let (Some(resources), Some(fields)) = (&spec.resources, container.as_object_mut()) {
         fields.insert("resources".to_owned(), resources.clone());

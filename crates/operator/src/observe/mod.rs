@@ -4,6 +4,7 @@
 mod cache;
 mod leases;
 mod pods;
+mod trouble;
 mod watch;
 mod world;
 

@@ -263,5 +263,6 @@ fn pod_facts(pod: &PodObject, readiness: &BTreeMap<String, bool>) -> Pod {
         deleting: pod.metadata.deletion_timestamp.is_some(),
         role: pod.labels().get(labels::ROLE).cloned(),
         stamp: pod.annotations().get(annotations::EPOCH).and_then(|text| text.parse().ok()).map(Epoch),
+        trouble: super::trouble::of(pod),
     }
 }

@@ -91,4 +91,6 @@ fn what_keeps_a_member_from_being_ready_is_a_condition_while_it_runs_and_is_not_
     assert_eq!((failed(&world).holds, failed(&world).message.as_str()), (true, "orders-3: no room"));
     world.lost("3");
     assert!(!failed(&world).holds, "nobody knows what it would say now");
+    world.pod_mut("3").trouble = Some("container postgresql: exit code 1".into());
+    assert_eq!(failed(&world).message, "orders-3: container postgresql: exit code 1");
 }

@@ -89,6 +89,7 @@ pub(super) fn pod(member: &str) -> Pod {
         deleting: false,
         role: Some("replica".into()),
         stamp: None,
+        trouble: None,
     }
 }
 
