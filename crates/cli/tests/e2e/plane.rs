@@ -1,5 +1,6 @@
 //! An embedded plane of a test's own, and what tests do to it.
 
+use crate::small_disk::SmallDisk;
 use coregent_api::DatabaseCluster;
 use kube::api::{Api, WatchEvent, WatchParams};
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
@@ -17,6 +18,7 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 /// A plane in a folder of its own. Dropping it stops everything and removes the folder.
 pub struct Plane {
     dir: tempfile::TempDir,
+    disk: Option<SmallDisk>,
     _one_at_a_time: File,
 }
 
@@ -32,7 +34,19 @@ impl Plane {
     /// A folder; nothing runs in it yet.
     pub fn new() -> Plane {
         let dir = tempfile::Builder::new().prefix("coregent-e2e-").tempdir().expect("a temporary folder");
-        Plane { dir, _one_at_a_time: turn() }
+        Plane { dir, disk: None, _one_at_a_time: turn() }
+    }
+
+    /// A folder on a disk of its own of so many bytes, or why that cannot be had.
+    pub fn on_small_disk(bytes: u64) -> Result<Plane, String> {
+        let mut plane = Plane::new();
+        plane.disk = Some(SmallDisk::mount(&plane.data_dir(), bytes)?);
+        Ok(plane)
+    }
+
+    /// The disk that it is on.
+    pub fn disk(&self) -> &SmallDisk {
+        self.disk.as_ref().expect("a plane on a disk of its own")
     }
 
     /// A running plane, the API answering.
@@ -42,9 +56,9 @@ impl Plane {
         plane
     }
 
-    /// The data folder.
+    /// The data folder, as the test sees it.
     pub fn data_dir(&self) -> PathBuf {
-        self.dir.path().join("data")
+        self.disk.as_ref().map_or_else(|| self.dir.path().join("data"), SmallDisk::folder)
     }
 
     /// The test's folder, around the data folder.
@@ -61,8 +75,9 @@ impl Plane {
 
     /// The command line, on this plane.
     pub fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_coregent"));
-        command.args(args).env("COREGENT_DATA_DIR", self.data_dir()).env_remove("KUBECONFIG");
+        let program = OsStr::new(env!("CARGO_BIN_EXE_coregent"));
+        let mut command = self.disk.as_ref().map_or_else(|| Command::new(program), |disk| disk.command(program));
+        command.args(args).env("COREGENT_DATA_DIR", self.dir.path().join("data")).env_remove("KUBECONFIG");
         command
     }
 
