@@ -311,3 +311,54 @@ fn compact(file: &Connection, mark: u64) -> rusqlite::Result<()> {
     .execute([mark.cast_signed()])?;
     set_number(file, "compacted", mark)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::object::{Change, Expect, Key};
+    use crate::store::{file, object};
+    use serde_json::json;
+
+    fn write(name: &str, revision: Option<u64>, text: String, durability: Durability) -> object::Write {
+        let key = Key { resource: "/configmaps".into(), namespace: "default".into(), name: name.into() };
+        let change = Change::Put(json!({"metadata": {"name": name}, "text": text}));
+        Write { key, expect: revision.map_or(Expect::Absent, Expect::Revision), change, durability }
+    }
+
+    #[tokio::test]
+    async fn on_a_full_disk_writes_are_refused_and_renewals_go_on_and_both_do_once_there_is_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store.db");
+        let opened = file::open(&path, 1_000).unwrap();
+        let pages: u32 = opened.file.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
+        // SQLite refuses with the same word as on a full disk.
+        let limit = opened.file.pragma_update_and_check(None, "max_page_count", pages + 2, |_| Ok(()));
+        limit.unwrap();
+        let state = Arc::new(RwLock::new(opened.state));
+        let writer = Writer::start(&path, opened.file, opened.keeper, state.clone()).unwrap();
+        let lease = writer.write(write("lease", None, String::new(), Durability::Durable)).await.unwrap();
+        let mut newest = lease.revision();
+        let large = || write("large", None, "x".repeat(100_000), Durability::Durable);
+        for _ in 0..3 {
+            let (refused, renewed) = tokio::join!(
+                writer.write(large()),
+                writer.write(write("lease", Some(newest), "renewed".into(), Durability::Relaxed)),
+            );
+            assert!(matches!(refused, Err(WriteError::Disk(_))), "{refused:?}");
+            // The first may have shared a commit with what was refused.
+            newest = renewed.map_or(newest, |event| event.revision());
+        }
+        assert!(newest > lease.revision());
+        // More of them than are kept back at most while there is room.
+        for _ in 0..=PENDING {
+            let renewal = write("lease", Some(newest), "again".into(), Durability::Relaxed);
+            newest = writer.write(renewal).await.unwrap().revision();
+        }
+        writer.close().await;
+        let opened = file::open(&path, 1_000).unwrap();
+        let state = Arc::new(RwLock::new(opened.state));
+        let writer = Writer::start(&path, opened.file, opened.keeper, state).unwrap();
+        assert!(writer.write(large()).await.unwrap().revision() > newest);
+        writer.close().await;
+    }
+}
