@@ -5,6 +5,9 @@
 #[path = "../../tests/e2e/plane.rs"]
 #[expect(dead_code, reason = "shared with the end to end tests, which use all of it")]
 mod plane;
+#[path = "../../tests/e2e/small_disk.rs"]
+#[expect(dead_code, reason = "shared with the end to end tests, which use all of it")]
+mod small_disk;
 
 mod figures;
 mod machine;
