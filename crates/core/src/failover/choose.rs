@@ -17,6 +17,9 @@ const ASYNC_WAIT: u64 = 300;
 const REPORT_WAIT: u64 = 10_000;
 /// How long other members are waited for before one is named whose server does not run.
 const IN_PLACE_WAIT: u64 = 1_000;
+/// How long the old primary is waited for where no server runs and its pod is about to: after a stop of everything it
+/// has the most, and hosts that start again start at their own pace.
+const OLD_PRIMARY_WAIT: u64 = 10_000;
 /// How long a preferred member is waited for when others could be named.
 const PREFERRED_WAIT: u64 = 3_000;
 
@@ -164,6 +167,9 @@ impl Round<'_> {
             None => self.wait("those that left do not make up a quorum of every recorded sync set", REPORT_WAIT),
             Some((member, _)) if self.is_early_for(member) => {
                 self.wait("members that run have not left yet", IN_PLACE_WAIT)
+            }
+            Some((member, _)) if self.old_primary_starts_with(member) => {
+                self.wait("no server runs, and the old primary, which has the most, has not left yet", OLD_PRIMARY_WAIT)
             }
             Some((member, standing)) => {
                 // Everything acknowledged was acknowledged by a quorum, whose newest member this is.
@@ -325,6 +331,20 @@ impl Round<'_> {
     fn is_early_for(&self, member: &MemberName) -> bool {
         let starts = !self.runs(member) && self.preferred().as_ref() != Some(member);
         starts && !self.world.cluster.failover_disabled && self.awaits_somebody() && self.elapsed < IN_PLACE_WAIT
+    }
+
+    /// No server runs, `member`'s included, and the pod of the old primary is about to: after a stop of everything.
+    fn old_primary_starts_with(&self, member: &MemberName) -> bool {
+        let coming = || {
+            let old = self.previous_primary().filter(|old| !self.electorate.left.contains_key(old))?;
+            let known = self.world.members.get(&old).filter(|known| known.claim && !is_lost(known))?;
+            known.pod.as_ref().map(|pod| pod.node_ready && !pod.deleting)
+        };
+        let preferred = self.preferred();
+        !self.runs(member)
+            && preferred.as_ref() != Some(member)
+            && self.elapsed < OLD_PRIMARY_WAIT
+            && coming() == Some(true)
     }
 
     /// Sorts equals.

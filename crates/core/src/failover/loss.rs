@@ -1,6 +1,6 @@
 //! What counts as the loss of a primary. None of it proves death (F4): it is a reason to raise the epoch, no more.
 
-use super::world::{Holder, Lease, Mode, World};
+use super::world::{Holder, Lease, Member, Mode, World};
 use crate::fence::Target;
 use crate::lsn::Lsn;
 use crate::names::{HolderIdentity, MemberName};
@@ -20,6 +20,8 @@ pub const SILENT: &str = "PrimarySilent";
 pub const SHORT_OF_ACKNOWLEDGEMENTS: &str = "PrimaryShortOfAcknowledgements";
 /// The member that was named does not take the Lease.
 pub const NOT_TAKEN: &str = "TargetDidNotTakeOver";
+/// The holder renews and its server stands there, neither promoted nor on its way.
+pub const NOT_PROMOTED: &str = "PrimaryNotPromoted";
 
 /// Two renewals and a half: a holder that renews every 1.5 s has missed two when this has passed.
 const SILENCE: u64 = 3_200;
@@ -27,6 +29,11 @@ const SILENCE: u64 = 3_200;
 const SHORT_FOR: u64 = 5_000;
 /// Name of the fact that the holder is short of acknowledgements, for [`World::held`].
 pub const FACT_SHORT: &str = "short-of-acknowledgements";
+/// How long a holder may stand there without its promotion being recorded. A server that is up promotes within a second;
+/// one that still recovers is not counted.
+const UNPROMOTED_FOR: u64 = 20_000;
+/// Name of the fact that the holder stands there without being promoted, for [`World::held`].
+pub const FACT_UNPROMOTED: &str = "holder-not-promoted";
 
 /// What was found out about a holder.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -37,6 +44,18 @@ pub struct Findings {
     pub holding: Vec<&'static str>,
     /// When to look again, milliseconds.
     pub again: Option<u64>,
+}
+
+impl Findings {
+    /// Puts up with `fact` for `limit` milliseconds; then it counts as the loss `reason`.
+    fn bear(&mut self, world: &World, fact: &'static str, limit: u64, reason: &'static str) {
+        self.holding.push(fact);
+        let held = world.held_for(fact).unwrap_or(0);
+        if held >= limit {
+            self.loss = Some(reason);
+        }
+        self.again = Some(limit.saturating_sub(held).max(1));
+    }
 }
 
 /// Looks at a holder that equals the target.
@@ -58,12 +77,9 @@ pub fn of_holder(world: &World, lease: &Lease, holder: &HolderIdentity) -> Findi
     } else if nobody_streams(world, &holder.member) && silent_for >= SILENCE {
         findings.loss = Some(SILENT);
     } else if is_short(world, lease, holder) {
-        findings.holding.push(FACT_SHORT);
-        let held = world.held_for(FACT_SHORT).unwrap_or(0);
-        if held >= SHORT_FOR {
-            findings.loss = Some(SHORT_OF_ACKNOWLEDGEMENTS);
-        }
-        findings.again = Some(SHORT_FOR.saturating_sub(held).max(1));
+        findings.bear(world, FACT_SHORT, SHORT_FOR, SHORT_OF_ACKNOWLEDGEMENTS);
+    } else if stands_unpromoted(world, lease, holder) {
+        findings.bear(world, FACT_UNPROMOTED, UNPROMOTED_FOR, NOT_PROMOTED);
     }
     let expires = world.cluster.lease_duration.saturating_sub(silent_for).max(1);
     let silence = SILENCE.saturating_sub(silent_for);
@@ -135,6 +151,18 @@ fn is_short(world: &World, lease: &Lease, holder: &HolderIdentity) -> bool {
         && streaming < set.k as usize
         && set.members.iter().all(|member| idle.contains(&member))
         && idle.len() > world.cluster.k as usize
+}
+
+/// The holder's agent runs, no promotion of this epoch is recorded as won, and no server is on its way to one: whatever
+/// the cause, another member may do better.
+fn stands_unpromoted(world: &World, lease: &Lease, holder: &HolderIdentity) -> bool {
+    let attempt = lease.fence.history.iter().find(|attempt| attempt.promotion.epoch == lease.epoch);
+    let state = world.members.get(&holder.member).and_then(Member::live_state);
+    attempt.is_some_and(|attempt| !attempt.won)
+        && state.is_some_and(|state| {
+            use MemberState::{Failed, Promoting, Standby, Stopped, Stopping};
+            matches!(state, Standby | Promoting | Stopped | Stopping | Failed)
+        })
 }
 
 /// Who was primary before this round: the last recorded winner, else whom the newest set or the status names.

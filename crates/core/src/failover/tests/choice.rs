@@ -6,7 +6,7 @@ use super::*;
 #[test]
 fn the_newest_is_named_once_every_recorded_set_has_lost_its_quorum() {
     type Change = fn(&mut World);
-    let table: [(&str, Change, Option<&str>); 17] = [
+    let table: [(&str, Change, Option<&str>); 20] = [
         ("nobody has left", |_| (), None),
         (
             "one of two with everything: the release of the old primary satisfies its set, but nobody could follow yet",
@@ -50,6 +50,41 @@ fn the_newest_is_named_once_every_recorded_set_has_lost_its_quorum() {
                 w.lease_mut().epoch_since = Monotonic(NOW - 900);
             },
             None,
+        ),
+        (
+            "the same when its pod has not even started, as hosts start at their own pace",
+            |w| {
+                for member in ["2", "3"] {
+                    w.leaves(member, 2, 990, &[]);
+                    w.report_mut(member).state = MemberState::Stopped;
+                }
+                w.pod_mut("1").running = false;
+                w.lease_mut().epoch_since = Monotonic(NOW - 9_900);
+            },
+            None,
+        ),
+        (
+            "the same when it has not come for too long",
+            |w| {
+                for member in ["2", "3"] {
+                    w.leaves(member, 2, 990, &[]);
+                    w.report_mut(member).state = MemberState::Stopped;
+                }
+                w.pod_mut("1").running = false;
+                w.lease_mut().epoch_since = Monotonic(NOW - 10_000);
+            },
+            Some("orders-2"),
+        ),
+        (
+            "the same when its host is NotReady",
+            |w| {
+                for member in ["2", "3"] {
+                    w.leaves(member, 2, 990, &[]);
+                    w.report_mut(member).state = MemberState::Stopped;
+                }
+                w.pod_mut("1").node_ready = false;
+            },
+            Some("orders-2"),
         ),
         (
             "after a stop of everything no server runs: the old primary, the newest, goes on",

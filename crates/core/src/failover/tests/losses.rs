@@ -158,3 +158,29 @@ fn a_raise_empties_target_and_hand_over_and_nothing_else() {
     let Some(Step::Raise { fence, .. }) = decide(&world).steps.pop() else { panic!("no raise") };
     assert_eq!(fence, Fence { target: None, handover: None, ..before });
 }
+
+/// A member took the Lease, renews it, and its server is not on its way to a promotion: each row is what it says it does,
+/// for how long, whether the promotion is recorded, and what follows.
+#[test]
+fn a_holder_that_stands_there_unpromoted_is_deposed_and_one_that_recovers_is_left_alone() {
+    let table = [
+        (MemberState::Standby, 20_000, false, Some("PrimaryNotPromoted")),
+        (MemberState::Standby, 19_999, false, None),
+        (MemberState::Promoting, 20_000, false, Some("PrimaryNotPromoted")),
+        (MemberState::Stopped, 20_000, false, Some("PrimaryNotPromoted")),
+        (MemberState::Recovering, 90_000, false, None),
+        (MemberState::Promoting, 90_000, true, None),
+    ];
+    for (state, held, won, expected) in table {
+        let mut world = healthy();
+        let mut attempt = win(1, "1", 2, 900);
+        attempt.won = won;
+        world.lease_mut().fence.history = vec![attempt];
+        world.report_mut("1").state = state;
+        world.held.insert(loss::FACT_UNPROMOTED.into(), Monotonic(NOW - held));
+        let decision = decide(&world);
+        let reason = decision.memory.operations.active.as_ref().and_then(|active| active.reason.clone());
+        assert_eq!(reason.as_deref(), expected, "{state:?} for {held} ms, won: {won}");
+        assert_eq!(decision.holding.contains(loss::FACT_UNPROMOTED), !won && state != MemberState::Recovering);
+    }
+}
