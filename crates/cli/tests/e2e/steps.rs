@@ -2,7 +2,8 @@
 //! it is up again, what was begun is finished or undone.
 //!
 //! Every step that the controller knows × every place within it at which a process can end. All members end with the
-//! plane, so that each case is also the loss of power at that moment.
+//! plane, so that each case is also the loss of power at that moment; where the controllers are a process of their own
+//! only they end, and the next ones meet members that have gone on.
 
 use crate::members::{
     Volumes, at_rest, fence, freeze, in_need_of_a_copy, kill_postmaster, manifest, system_id, uri_of,
@@ -16,8 +17,9 @@ use kube::api::{Api, Patch, PatchParams};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::json;
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Child, Output};
 use std::time::{Duration, Instant};
 
 /// What makes the controller take a step.
@@ -73,47 +75,75 @@ fn every_step_of_the_controller_has_a_case_and_every_case_is_of_a_step() {
     assert_eq!(tried, BTreeSet::from(Step::IDS));
 }
 
-/// A plane that can be told where to die.
+/// What ends with a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Dies {
+    /// Everything, every member included.
+    Plane,
+    /// The controllers, which are a process of their own: the members go on and meet the next controller in the middle.
+    Controllers,
+}
+
+/// A plane, or its controllers, that can be told where to die.
 struct Mortal {
     plane: Plane,
     client: kube::Client,
-    /// Names the place at which the plane ends next.
+    /// Names the place at which it ends next.
     arm: PathBuf,
+    /// The controllers where they are a process of their own.
+    controllers: Option<Child>,
 }
 
 impl Mortal {
-    async fn up() -> Mortal {
+    async fn up(dies: Dies) -> Mortal {
         let plane = Plane::new();
         let arm = plane.dir().join("failpoint");
-        let output = up(&plane, &arm);
-        assert!(output.status.success(), "{}", text(&output.stderr));
-        Mortal { client: plane.client().await, plane, arm }
+        let controllers = match dies {
+            Dies::Plane => {
+                let output = up(&plane, &arm);
+                assert!(output.status.success(), "{}", text(&output.stderr));
+                None
+            }
+            Dies::Controllers => {
+                plane.must(["up", "--detach", "--no-controllers"]);
+                Some(controllers(&plane, &arm))
+            }
+        };
+        Mortal { client: plane.client().await, plane, arm, controllers }
     }
 
-    /// From now on the plane ends when it comes to the place.
+    /// From now on it ends when it comes to the place.
     fn arm(&self, step: &str, phase: Phase) {
         // In one write, and complete before it is seen.
         let written = self.plane.write("failpoint.new", &format!("{step}:{phase}"));
         std::fs::rename(written, &self.arm).expect("the file that arms the plane");
     }
 
-    /// Waits until the plane has ended at that place.
-    async fn await_death(&self, case: &str) {
+    /// Waits until it has ended at that place.
+    async fn await_death(&mut self, case: &str) {
         let arrived = async {
             while self.arm.exists() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
         let arrived = tokio::time::timeout(PATIENCE, arrived).await;
-        assert!(arrived.is_ok(), "{case}: the plane never came to that place\n{}", self.plane.evidence());
+        assert!(arrived.is_ok(), "{case}: nothing came to that place\n{}", self.plane.evidence());
+        if let Some(controllers) = &mut self.controllers {
+            controllers.wait().expect("the controllers end");
+            return;
+        }
         let plane = Pid::from_raw(self.plane.pid()).expect("a process id");
         if let Ok(plane) = pidfd_open(plane, PidfdFlags::empty()) {
             assert!(ended(&plane, Some(PATIENCE)), "{case}: the plane does not end");
         }
     }
 
-    /// Starts the plane and expects it to stay.
-    fn start(&self) {
+    /// Starts what has died and expects it to stay.
+    fn start(&mut self) {
+        if let Some(gone) = &mut self.controllers {
+            *gone = controllers(&self.plane, &self.arm);
+            return;
+        }
         let output = up(&self.plane, &self.arm);
         assert!(output.status.success(), "{}{}", self.plane.evidence(), text(&output.stderr));
     }
@@ -129,6 +159,22 @@ fn up(plane: &Plane, arm: &Path) -> Output {
     up.env(FILE_VARIABLE, arm).output().expect("the coregent binary")
 }
 
+/// Starts the controllers. Of one name, so that the next need not wait until the Lease of their leader runs out.
+fn controllers(plane: &Plane, arm: &Path) -> Child {
+    let log = File::options().append(true).create(true).open(plane.data_dir().join("up.log")).expect("the log");
+    let mut operator = plane.command(["operator", "--identity", "the-one"]);
+    operator.env(FILE_VARIABLE, arm).stderr(log).spawn().expect("the coregent binary")
+}
+
+impl Drop for Mortal {
+    fn drop(&mut self) {
+        if let Some(controllers) = &mut self.controllers {
+            let _ = controllers.kill();
+            let _ = controllers.wait();
+        }
+    }
+}
+
 /// A cluster of three under load that goes from death to death.
 struct Journey {
     mortal: Mortal,
@@ -141,8 +187,8 @@ struct Journey {
 }
 
 impl Journey {
-    async fn begin() -> Journey {
-        let mortal = Mortal::up().await;
+    async fn begin(dies: Dies) -> Journey {
+        let mortal = Mortal::up(dies).await;
         mortal.plane.apply(&manifest("orders", 3, "Quorum"));
         let cluster = at_rest(&mortal.plane, &mortal.client, "orders").await;
         let uri = uri_of(&mortal.plane, "orders");
@@ -222,8 +268,8 @@ impl Journey {
     }
 }
 
-async fn travel(wanted: impl Fn(Cause) -> bool) {
-    let mut journey = Journey::begin().await;
+async fn travel(dies: Dies, wanted: impl Fn(Cause) -> bool) {
+    let mut journey = Journey::begin(dies).await;
     for (step, cause) in cases(wanted) {
         for phase in Phase::ALL {
             journey.die(step, phase, cause).await;
@@ -234,17 +280,22 @@ async fn travel(wanted: impl Fn(Cause) -> bool) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plane_that_is_killed_at_any_step_of_a_failover_finishes_it_when_it_is_up_again() {
-    travel(|cause| matches!(cause, PostmasterKilled | PrimaryFrozen)).await;
+    travel(Dies::Plane, |cause| matches!(cause, PostmasterKilled | PrimaryFrozen)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plane_that_is_killed_at_any_step_of_a_switchover_finishes_or_undoes_it_when_it_is_up_again() {
-    travel(|cause| matches!(cause, Switchover | ImpossibleSwitchover | StatusLost)).await;
+    travel(Dies::Plane, |cause| matches!(cause, Switchover | ImpossibleSwitchover | StatusLost)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn controllers_that_are_killed_at_any_step_find_their_way_again_while_the_members_go_on() {
+    travel(Dies::Controllers, |cause| matches!(cause, PostmasterKilled | PrimaryFrozen | Switchover)).await;
 }
 
 /// One first start that dies at each step at each of these places, one after the other: a step that was not carried out
 /// is taken again by the next plane, so that one start can die before a write and then with its answer lost.
-async fn first_start(mortal: &Mortal, name: &str, phases: &[Phase]) {
+async fn first_start(mortal: &mut Mortal, name: &str, phases: &[Phase]) {
     let mut asked = false;
     for (step, _) in cases(|cause| cause == FirstStart) {
         for phase in phases {
@@ -274,7 +325,7 @@ async fn first_start(mortal: &Mortal, name: &str, phases: &[Phase]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plane_that_is_killed_at_every_step_of_a_first_start_finishes_it_when_it_is_up_again() {
-    let mortal = Mortal::up().await;
-    first_start(&mortal, "first", &[Phase::BeforeWrite, Phase::AfterWriteAnswerLost]).await;
-    first_start(&mortal, "second", &[Phase::AfterEffect]).await;
+    let mut mortal = Mortal::up(Dies::Plane).await;
+    first_start(&mut mortal, "first", &[Phase::BeforeWrite, Phase::AfterWriteAnswerLost]).await;
+    first_start(&mut mortal, "second", &[Phase::AfterEffect]).await;
 }
