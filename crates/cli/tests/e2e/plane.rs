@@ -120,6 +120,11 @@ impl Plane {
         for verb in [vec!["status"], vec!["get", "pods"], vec!["events"]] {
             evidence.push_str(&text(&self.run(verb).stdout));
         }
+        let pods = text(&self.run(["get", "pods", "-o", "name"]).stdout);
+        for pod in pods.lines().filter_map(|pod| pod.strip_prefix("pod/")) {
+            let log = self.run(["logs", pod, "--tail", "25"]);
+            evidence.push_str(&format!("log of {pod}:\n{}{}", text(&log.stdout), text(&log.stderr)));
+        }
         let log = std::fs::read_to_string(self.data_dir().join("up.log")).unwrap_or_default();
         let tail: Vec<_> = log.lines().rev().take(30).collect();
         evidence.extend(tail.into_iter().rev().map(|line| format!("{line}\n")));

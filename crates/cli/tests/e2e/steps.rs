@@ -12,6 +12,7 @@ use crate::plane::{PATIENCE, Plane, ended, primary, text};
 use crate::writer::{Writer, connected, rows_from};
 use coregent_api::{DatabaseCluster, annotations};
 use coregent_core::failover::Step;
+use coregent_core::failover::loss::NOT_PROMOTED;
 use coregent_rsm::failpoint::{FILE_VARIABLE, Phase};
 use kube::api::{Api, Patch, PatchParams};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -218,6 +219,9 @@ impl Journey {
         assert_eq!(system_id(&self.uri).await, self.system_id, "{case}");
         let operation = status.previous_blocking_operation.expect("an operation that has ended");
         assert!(operation.outcome.is_some(), "{case}: {operation:?}");
+        let reason = status.last_failover.and_then(|last| last.reason);
+        let stood = reason.as_deref() == Some(NOT_PROMOTED);
+        assert!(!stood, "{case}: a member took the Lease and stood there\n{}", plane.evidence());
         if let Some(request) = request {
             let handled = status.handled_request.unwrap_or_default();
             assert!(handled.starts_with(&request), "{case}: {handled:?} is no answer to {request}");
