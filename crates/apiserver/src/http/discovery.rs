@@ -21,7 +21,6 @@ pub(super) fn answer(server: &Server, path: &str, headers: &HeaderMap) -> Option
         [] => json!({"paths": ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3",
             "/readyz", "/version"]}),
         ["version"] => version(),
-        ["healthz" | "livez" | "readyz"] => return Some(respond::text(200, "ok")),
         ["api"] if aggregated => return Some(aggregate(server, true)),
         ["apis"] if aggregated => return Some(aggregate(server, false)),
         ["api"] => json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}),

@@ -5,6 +5,7 @@ mod auth;
 mod body;
 mod discovery;
 mod fields;
+mod health;
 mod openapi;
 mod params;
 mod path;
@@ -151,6 +152,11 @@ async fn serve(server: Arc<Server>, user: UserInfo, request: Request) -> Respons
 }
 
 async fn route(server: Arc<Server>, user: UserInfo, request: Request) -> Outcome<Response> {
+    if request.method() == Method::GET
+        && let Some(answer) = health::answer(&server, request.uri())?
+    {
+        return Ok(answer);
+    }
     if request.method() == Method::GET
         && let Some(answer) = discovery::answer(&server, request.uri().path(), request.headers())
     {

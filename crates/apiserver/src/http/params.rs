@@ -20,6 +20,11 @@ impl Params {
         self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
     }
 
+    /// Every value of a parameter.
+    pub fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
     /// `true`, `1` and a bare parameter are true.
     pub fn flag(&self, name: &str) -> bool {
         self.0.iter().any(|(key, value)| key == name && matches!(value.as_str(), "true" | "1" | "True" | ""))

@@ -111,6 +111,7 @@ impl ApiError {
             WriteError::Exists => ApiError::already_exists(kind, name),
             WriteError::Missing => ApiError::not_found(kind, name),
             WriteError::Conflict(_) => ApiError::modified(kind, name),
+            WriteError::Unknown(_) => ApiError::new(500, "InternalError", error.to_string()),
             WriteError::Disk(_) => ApiError::new(507, "InternalError", error.to_string()),
             WriteError::Closed(_) => ApiError::new(503, "ServiceUnavailable", error.to_string()),
         }

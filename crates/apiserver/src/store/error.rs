@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Why a write did not happen. None of these leaves anything half done.
+/// Why a write did not happen. None of these leaves anything half done, and none can be seen by a reader.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum WriteError {
     /// A create found an object.
@@ -17,7 +17,11 @@ pub enum WriteError {
     /// The disk refused; nothing was changed.
     #[error("the store could not write to its file: {0}")]
     Disk(String),
-    /// The store is closed or an earlier failure of its disk left it read-only until a restart.
+    /// The disk failed at the end of the write: it is undone by the next one that succeeds, but a crash before that may
+    /// bring it out.
+    #[error("the store could not make the write durable, and it may be there after a crash: {0}")]
+    Unknown(String),
+    /// The store is closed, or its file is not what was written to it.
     #[error("the store takes no writes: {0}")]
     Closed(String),
 }

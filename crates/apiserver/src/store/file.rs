@@ -62,7 +62,7 @@ pub(super) fn open(path: &Path, history: usize) -> Result<Opened, OpenError> {
         incarnation: String::from_utf8_lossy(&meta(&file, path, "incarnation")?).into_owned(),
         signing_key: meta(&file, path, "signing-key")?,
     };
-    let mut state = recover(&file, path, history)?;
+    let mut state = recover(&file, path, history, None)?;
     let found = newest(&file, path)?;
     let restored = behind(&file, path, &record, &identity, found)?;
     let reached = restored.and_then(|restored| restored.reached).unwrap_or(found).max(found);
@@ -90,7 +90,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 }
 
 /// The newest revision in the log.
-fn newest(file: &Connection, path: &Path) -> Result<u64, OpenError> {
+pub(super) fn newest(file: &Connection, path: &Path) -> Result<u64, OpenError> {
     file.query_row("SELECT coalesce(max(revision), 0) FROM log", [], |row| row.get::<_, i64>(0))
         .map(i64::unsigned_abs)
         .map_err(explain(path, "read"))
@@ -233,13 +233,23 @@ fn number(file: &Connection, path: &Path, name: &str) -> Result<u64, OpenError> 
         .ok_or_else(|| damaged(path, format!("its entry `{name}` is not a number")))
 }
 
-/// Replays the log into a fresh state.
-fn recover(file: &Connection, path: &Path, history: usize) -> Result<State, OpenError> {
+/// What the file holds up to a revision, checked as at a start.
+pub(super) fn read_back(file: &Connection, path: &Path, newest: u64) -> Result<State, OpenError> {
+    verify(file, path)?;
+    recover(file, path, 1, Some(newest))
+}
+
+/// Replays the log, or so much of it, into a fresh state.
+fn recover(file: &Connection, path: &Path, history: usize, newest: Option<u64>) -> Result<State, OpenError> {
     let mut state = State::new(history);
     let mut statement = file
-        .prepare("SELECT revision, resource, namespace, name, kind, value, checksum FROM log ORDER BY revision")
+        .prepare(
+            "SELECT revision, resource, namespace, name, kind, value, checksum FROM log
+             WHERE revision <= ?1 ORDER BY revision",
+        )
         .map_err(explain(path, "read"))?;
-    let mut rows = statement.query([]).map_err(explain(path, "read"))?;
+    let newest = newest.map_or(i64::MAX, u64::cast_signed);
+    let mut rows = statement.query([newest]).map_err(explain(path, "read"))?;
     while let Some(row) = rows.next().map_err(explain(path, "read"))? {
         let event = read_row(row, &state, path)?;
         state.apply(Arc::new(event));

@@ -1,24 +1,31 @@
 //! The revisioned object log: compare-and-set writes, lists at a revision, watches from a revision.
 //!
 //! The current state and the recent history live in memory ([`state`]); under them lies nothing ([`Storage::Memory`])
-//! or a SQLite file that one writer thread appends to ([`sqlite`]). **Nothing is visible or acknowledged before it is
-//! durable** (renewals of Leases excepted, [`Durability::Relaxed`]); revisions have no gaps that a watcher could see.
+//! or a SQLite file ([`log`]) that one writer thread appends to ([`sqlite`]). **Nothing is visible or acknowledged
+//! before it is durable** (renewals of Leases excepted, [`Durability::Relaxed`]); revisions have no gaps that a watcher
+//! could see.
 
 mod error;
 mod file;
 mod hub;
+mod log;
 mod object;
 mod reached;
+mod refusal;
 mod sqlite;
 mod state;
+#[cfg(test)]
+mod tests;
 
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 pub use error::{Expired, OpenError, WriteError};
 pub use hub::Subscription;
+use log::{Disk, Log};
 pub use object::{Change, Durability, Event, EventKind, Expect, Key, Stored, Write};
 pub use reached::Restored;
+use refusal::Told;
 use state::{Overlay, State};
 
 /// Where the objects are kept.
@@ -50,21 +57,24 @@ pub struct Store {
     backend: Backend,
     identity: Identity,
     restored: Option<Restored>,
+    told: Told,
 }
 
 impl Store {
     /// Opens the store and recovers its current state.
     pub(crate) fn open(storage: &Storage, history: usize) -> Result<Store, OpenError> {
+        let told = Told::default();
         match storage {
             Storage::Memory => {
                 let state = Arc::new(RwLock::new(State::new(history)));
-                Ok(Store { state, backend: Backend::Memory, identity: Identity::random()?, restored: None })
+                Ok(Store { state, backend: Backend::Memory, identity: Identity::random()?, restored: None, told })
             }
             Storage::Sqlite(path) => {
                 let file::Opened { file, identity, state, keeper, restored } = file::open(path, history)?;
                 let state = Arc::new(RwLock::new(state));
-                let backend = Backend::Sqlite(sqlite::Writer::start(path, file, keeper, state.clone())?);
-                Ok(Store { state, backend, identity, restored })
+                let log = Log::new(path, file, Disk::default(), keeper, state.clone(), told.clone())?;
+                let backend = Backend::Sqlite(sqlite::Writer::start(path, log, state.clone())?);
+                Ok(Store { state, backend, identity, restored, told })
             }
         }
     }
@@ -125,6 +135,11 @@ impl Store {
                 Ok(event)
             }
         }
+    }
+
+    /// Why no writes are taken just now.
+    pub(crate) fn refuses(&self) -> Option<String> {
+        self.told.get()
     }
 
     /// Whether the file was found to be older than what ran here last (failover.md F14).

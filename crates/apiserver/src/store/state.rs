@@ -139,6 +139,34 @@ impl State {
         }
     }
 
+    /// Whether `there` has the objects of this state as they were before `pending`, the newest events.
+    pub fn holds_what(&self, there: &State, pending: &VecDeque<Arc<Event>>) -> bool {
+        let mut objects = self.objects();
+        for event in pending.iter().rev() {
+            match &event.previous {
+                Some(previous) => objects.insert(event.key.clone(), previous.clone()),
+                None => objects.remove(&event.key),
+            };
+        }
+        let found = there.objects();
+        let same =
+            |(one, other): (&Arc<Stored>, &Arc<Stored>)| one.revision == other.revision && one.json == other.json;
+        objects.keys().eq(found.keys()) && objects.values().zip(found.values()).all(same)
+    }
+
+    fn objects(&self) -> BTreeMap<Key, Arc<Stored>> {
+        let of = |(resource, collection): (&Arc<str>, &Collection)| {
+            let resource = resource.clone();
+            let key = move |place: &(String, String)| Key {
+                resource: resource.clone(),
+                namespace: place.0.clone(),
+                name: place.1.clone(),
+            };
+            collection.items.iter().map(|(place, object)| (key(place), object.clone())).collect::<Vec<_>>()
+        };
+        self.collections.iter().flat_map(of).collect()
+    }
+
     /// Revisions kept for watches.
     pub fn history(&self) -> usize {
         self.history

@@ -11,6 +11,7 @@ mod durability;
 mod faults;
 mod kubectl;
 mod patches;
+mod refusing_disk;
 mod watches;
 
 use coregent_apiserver::{ApiServer, Options};

@@ -3,6 +3,8 @@
 use crate::members::{at_rest, direct_uris, kill_postmaster, manifest, system_id, uri};
 use crate::plane::{PATIENCE, Plane, condition, primary, refusal, settled, skipped, until};
 use crate::writer::{Writer, connected, rows};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, PostParams};
 use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
@@ -11,9 +13,51 @@ const TOO_SMALL: u64 = 12 * MIB;
 /// What three members of a small database and everything else need.
 const ROOM: u64 = 500 * MIB;
 
-/// A ConfigMap that no page that is there already has room for.
-fn large() -> String {
-    format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: large}}\ndata: {{k: {}}}\n", "x".repeat(500_000))
+/// A ConfigMap, large or small.
+fn config_map(name: &str, size: usize) -> String {
+    format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata: {{k: {}}}\n", "x".repeat(size))
+}
+
+/// Status code of an answer; 0 if there was none.
+fn code<T>(answer: kube::Result<T>) -> u16 {
+    match answer {
+        Ok(_) => 200,
+        Err(kube::Error::Api(status)) => status.code,
+        Err(_) => 0,
+    }
+}
+
+/// Status code of one of the API's paths of health.
+async fn health(client: &kube::Client, path: &str) -> u16 {
+    code(client.request_text(http::Request::get(path).body(Vec::new()).expect("a request")).await)
+}
+
+/// Writes large objects until one is refused: the store has room for as much as its log has ever held. Gives the file of
+/// that one.
+fn use_up_the_store(plane: &Plane) -> std::path::PathBuf {
+    for index in 0.. {
+        let file = plane.write("large.yaml", &config_map(&format!("large-{index}"), 500_000));
+        let output = plane.run(["apply", "-f", &file.display().to_string()]);
+        if !output.status.success() {
+            let said = refusal(&output, 3);
+            assert!(said.contains("no space left") && said.contains("make room"), "{said}");
+            return file;
+        }
+    }
+    unreachable!("a disk has an end")
+}
+
+/// Writes small ones until the store takes none.
+async fn until_not_ready(client: &kube::Client) {
+    let api: Api<ConfigMap> = Api::default_namespaced(client.clone());
+    let mut index = 0;
+    while health(client, "/readyz").await == 200 {
+        let object = serde_json::json!({"metadata": {"name": format!("small-{index}")}});
+        let object = serde_json::from_value(object).expect("a ConfigMap");
+        let answer = code(api.create(&PostParams::default(), &object).await);
+        assert!(answer == 200 || answer == 507, "{answer}");
+        index += 1;
+    }
 }
 
 /// Makes what [`use_up_the_log`] writes to.
@@ -88,9 +132,9 @@ async fn a_full_disk_is_said_while_a_database_is_made_and_loses_nothing_while_it
     tokio::time::timeout(PATIENCE, tried).await.expect("the agent tries");
     // Then the primary's server ends as well.
     use_up_the_log(&uri).await;
-    let file = plane.write("large.yaml", &large());
-    let said = refusal(&plane.run(["apply", "-f", &file.display().to_string()]), 3);
-    assert!(said.contains("no space left") && said.contains("make room"), "{said}");
+    let file = use_up_the_store(&plane);
+    until_not_ready(&client).await;
+    assert_eq!(health(&client, "/livez").await, 200, "to start it anew would help nobody");
     assert!(plane.must(["get", "dbc", "-o", "name"]).contains("orders"), "what is there can be read");
     assert_eq!(plane.pid(), pid, "the control plane goes on");
 
@@ -104,6 +148,8 @@ async fn a_full_disk_is_said_while_a_database_is_made_and_loses_nothing_while_it
     let lost: Vec<_> = acknowledged.difference(&there).collect();
     assert!(lost.is_empty(), "acknowledged and gone: {lost:?}");
     assert_eq!(system_id(&uri).await, system);
-    assert_eq!(plane.must(["apply", "-f", &file.display().to_string()]), "configmap/large created\n");
+    assert_eq!(health(&client, "/readyz").await, 200);
+    let applied = plane.must(["apply", "-f", &file.display().to_string()]);
+    assert!(applied.starts_with("configmap/large-") && applied.ends_with(" created\n"), "{applied}");
     assert_eq!(plane.pid(), pid, "the control plane has not been started anew");
 }
