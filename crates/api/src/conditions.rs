@@ -16,6 +16,12 @@ pub const OPERATION_TIMED_OUT: &str = "OperationTimedOut";
 pub const SYNC_DEGRADED: &str = "SyncDegraded";
 /// A member that runs is not ready and says why.
 pub const MEMBER_FAILED: &str = "MemberFailed";
+/// There are more members than `spec.replicas`, since lowering it removes nobody yet.
+pub const SURPLUS_MEMBERS: &str = "SurplusMembers";
+/// An address of the cluster is not served, because something else has its port; names the address and what to do.
+pub const ADDRESS_UNAVAILABLE: &str = "AddressUnavailable";
+/// On a Service of the embedded plane: whether its node listens on its address. `coregent_node::SERVED` is the same text.
+pub const SERVED: &str = "coregent.io/Served";
 /// The spec can be carried out; `False` names the field that cannot.
 pub const SPEC_VALID: &str = "SpecValid";
 /// `spec.paused` is set: nothing is written for this object.

@@ -23,6 +23,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use image_map::{Bind, Image, ImageError, ImageMap, ImageUser, MapError, StopSignal};
 pub use network::Network;
+pub use proxy::SERVED;
 pub use volumes::{FOLDER_FINALIZER, SetAsideError, set_aside_unknown, unknown_folders};
 
 /// What a node is made of.

@@ -18,10 +18,16 @@ use kube::{Resource, ResourceExt};
 use tokio::{
     io::copy_bidirectional_with_sizes,
     net::{TcpListener, TcpStream},
+    sync::watch,
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::node::Node;
+
+mod served;
+
+use served::Found;
+pub use served::SERVED;
 
 const BUFFER: usize = 64 * 1024;
 /// An endpoint on this machine answers at once or not at all.
@@ -104,39 +110,43 @@ pub(crate) async fn run(node: Arc<Node>, shutdown: CancellationToken) {
     let mut services = node.services.changes();
     let mut slices = node.slices.changes();
     let mut listeners: BTreeMap<SocketAddr, Listener> = BTreeMap::new();
+    let (found, told) = watch::channel(Found::default());
+    tokio::spawn(served::run(node.clone(), told, shutdown.clone()));
     loop {
         let all = node.services.all();
         let routes = routes(&all, &node.slices.all());
         // Without an endpoint nobody listens: the kernel refuses at once, and no client waits.
         listeners.retain(|address, _| routes.get(address).is_some_and(|targets| !targets.is_empty()));
-        let mut failed = false;
-        for (address, targets) in routes.into_iter().filter(|(_, targets)| !targets.is_empty()) {
-            if let Some(listener) = listeners.get(&address) {
-                listener.targets.set(targets);
+        let mut refused = BTreeMap::new();
+        for (address, targets) in routes.iter().filter(|(_, targets)| !targets.is_empty()) {
+            if let Some(listener) = listeners.get(address) {
+                listener.targets.set(targets.clone());
                 continue;
             }
-            match listen(address, targets).await {
-                Ok(listener) => drop(listeners.insert(address, listener)),
-                Err(e) => {
-                    failed = true;
-                    refused(&node, &all, address, &e);
+            match listen(*address, targets.clone()).await {
+                Ok(listener) => drop(listeners.insert(*address, listener)),
+                Err(error) => {
+                    let why = format!("cannot listen on {address}: {error}; trying again each second");
+                    warn(&node, &all, *address, why.clone());
+                    refused.insert(*address, why);
                 }
             }
         }
+        let again = !refused.is_empty();
+        found.send_replace(Found { routes, refused });
         tokio::select! {
             () = shutdown.cancelled() => return,
             _ = services.changed() => {}
             _ = slices.changed() => {}
-            () = tokio::time::sleep(LISTEN_AGAIN), if failed => {}
+            () = tokio::time::sleep(LISTEN_AGAIN), if again => {}
         }
     }
 }
 
-fn refused(node: &Node, services: &[Arc<Service>], address: SocketAddr, error: &std::io::Error) {
+fn warn(node: &Node, services: &[Arc<Service>], address: SocketAddr, note: String) {
     let ip = address.ip().to_string();
     let found = services.iter().find(|s| s.spec.as_ref().is_some_and(|spec| spec.cluster_ip.as_ref() == Some(&ip)));
     if let Some(service) = found {
-        let note = format!("cannot listen on {address}: {error}; trying again each second");
         node.events.warning(&service.object_ref(&()), "ListenFailed", note);
     }
 }

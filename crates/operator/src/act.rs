@@ -97,7 +97,7 @@ impl Actor {
         // that the version decided on is the condition.
         let cluster = &view.cluster;
         let now = self.cache.clock().wall();
-        let status = status::status(cluster, &decision.memory, &decision.picture, &view.problems, now);
+        let status = status::status(view, decision, now);
         if cluster.status.as_ref() == Some(&status) {
             return Ok(());
         }

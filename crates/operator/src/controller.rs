@@ -181,7 +181,7 @@ impl Reconciler {
     /// Draws the picture. In a failover no report waits behind such a write for long.
     async fn draw(&mut self, view: &View, decision: &Decision, busy: bool, wait: Duration) -> Result<Duration, Error> {
         let now = self.actor.cache.clock().wall();
-        let wanted = status::status(&view.cluster, &decision.memory, &decision.picture, &view.problems, now);
+        let wanted = status::status(view, decision, now);
         if view.cluster.status.as_ref() == Some(&wanted) {
             return Ok(wait);
         }
@@ -207,6 +207,8 @@ impl Reconciler {
             ("Waiting", "True", "WaitsForNamedObject"),
             (coregent_api::conditions::SPEC_VALID, "False", "SpecInvalid"),
             (coregent_api::conditions::MEMBER_FAILED, "True", "MemberFailed"),
+            (coregent_api::conditions::SURPLUS_MEMBERS, "True", "ScaleDownNotSupported"),
+            (coregent_api::conditions::ADDRESS_UNAVAILABLE, "True", "AddressUnavailable"),
         ] {
             let now = coregent_api::conditions::find(&wanted.conditions, kind).filter(|now| now.status == bad);
             let known = coregent_api::conditions::find(before, kind);

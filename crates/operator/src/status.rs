@@ -1,12 +1,13 @@
 //! Between the status of a DatabaseCluster and what deciding remembers and draws.
 
+use crate::observe::View;
 use coregent_api::conditions::{self, State, set_condition};
 use coregent_api::database::{
     DataLoss as ApiDataLoss, LastFailover as ApiLastFailover, Lossless as ApiLossless, Member, Phase, PrimaryStatus,
 };
 use coregent_api::{DatabaseCluster, DatabaseClusterStatus, labels};
-use coregent_core::failover::picture::{self, MemberLine, Picture};
-use coregent_core::failover::{DataLoss, LastFailover, Lossless, Memory, PrimaryCopy};
+use coregent_core::failover::picture::{self, Condition, MemberLine, Picture};
+use coregent_core::failover::{DataLoss, Decision, LastFailover, Lossless, Memory, PrimaryCopy};
 use coregent_core::names::{Epoch, MemberName};
 use coregent_core::operation::Operations;
 use coregent_core::wallclock::Timestamp;
@@ -74,13 +75,9 @@ fn seconds(text: &str) -> Option<u64> {
 
 /// The status as it is to be. Everything in it is ours; only the times of unchanged conditions are taken over.
 #[must_use]
-pub fn status(
-    cluster: &DatabaseCluster,
-    memory: &Memory,
-    picture: &Picture,
-    problems: &[String],
-    now: Timestamp,
-) -> DatabaseClusterStatus {
+pub fn status(view: &View, decision: &Decision, now: Timestamp) -> DatabaseClusterStatus {
+    let (cluster, memory, problems) = (&view.cluster, &decision.memory, view.problems.as_slice());
+    let picture = with_addresses(&decision.picture, &view.unserved);
     let old = cluster.status.clone().unwrap_or_default();
     let generation = cluster.metadata.generation;
     let mut conditions = old.conditions;
@@ -103,7 +100,7 @@ pub fn status(
         conditions,
         primary: primary(&memory.primary),
         members: picture.members.iter().map(member).collect(),
-        ready: Some(format!("{ready}/{}", cluster.spec.replicas)),
+        ready: Some(format!("{ready}/{}", view.world.wanted())),
         replicas: i32::try_from(picture.members.len()).ok(),
         ready_replicas: i32::try_from(ready).ok(),
         selector: Some(format!("{}={}", labels::CLUSTER, cluster.name_any())),
@@ -115,6 +112,22 @@ pub fn status(
         system_id: memory.system_id.clone(),
         handled_request: memory.handled_request.clone(),
     }
+}
+
+/// An address that nobody can reach is no readiness, however well the members are.
+fn with_addresses(picture: &Picture, unserved: &[String]) -> Picture {
+    let mut picture = picture.clone();
+    let holds = !unserved.is_empty();
+    let message = unserved.join("; ");
+    let reason = if holds { "PortTaken" } else { "AddressesServed" };
+    picture.conditions.insert(conditions::ADDRESS_UNAVAILABLE, Condition { holds, reason, message: message.clone() });
+    if let Some(ready) = picture.conditions.get_mut(conditions::READY).filter(|ready| holds && ready.holds) {
+        *ready = Condition { holds: false, reason: "AddressUnavailable", message };
+    }
+    if holds && picture.phase == picture::Phase::Ready {
+        picture.phase = picture::Phase::Degraded;
+    }
+    picture
 }
 
 fn primary(copy: &PrimaryCopy) -> Option<PrimaryStatus> {

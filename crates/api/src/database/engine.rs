@@ -3,8 +3,8 @@
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
-/// Major versions of PostgreSQL that this build drives; others are refused by a condition, not by the schema, so that
-/// a cluster made by a newer Coregent stays readable.
+/// Major versions of PostgreSQL that this build drives. The schema refuses others when they are written; a cluster that a
+/// newer Coregent made is read all the same and has a condition that says so.
 pub const SUPPORTED_POSTGRESQL: std::ops::RangeInclusive<u32> = 13..=18;
 
 /// Exactly one engine.
@@ -36,6 +36,10 @@ pub struct Engine {
 
 /// PostgreSQL.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[x_kube(
+    validation = Rule::new("self.version.matches('^1[3-8]([.]|$)')")
+        .message("spec.engine.postgresql.version is not known: this version runs PostgreSQL 13 to 18, for example \"15\"")
+)]
 #[serde(rename_all = "camelCase")]
 pub struct Postgresql {
     /// Version in quotes: a major version such as "15", or a minor one such as "15.8" where the image has such a tag.

@@ -6,7 +6,7 @@ mod engine;
 mod settings;
 mod status;
 
-pub use engine::{Engine, Mysql, Postgresql};
+pub use engine::{Engine, Mysql, Postgresql, SUPPORTED_POSTGRESQL};
 pub use settings::{
     Failover, LocalObjectReference, Probe, Replication, ReplicationMode, Scheduler, Storage, Volume, WhenTooFew,
 };
@@ -21,6 +21,8 @@ use serde_json::Value;
 
 /// Port that clients reach the database on unless the spec says otherwise (kubegres.md 1.1).
 pub const DEFAULT_PORT: i32 = 5432;
+/// Port of the agent in the pod: no port of a database.
+pub const AGENT_PORT: i32 = 8008;
 
 /// What a person asks of a database cluster. Everything but `engine` and `storage` has a default.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -47,6 +49,12 @@ pub const DEFAULT_PORT: i32 = 5432;
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.ready", description = "Members ready / wanted"),
     printcolumn(name = "Epoch", type_ = "integer", json_path = ".status.primary.epoch", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[x_kube(
+    validation = Rule::new("self.port != 8008")
+        .message("spec.port 8008 is the agent's own port in each pod: choose another, for example 5432"),
+    validation = Rule::new("self.replication.mode != 'Quorum' || self.replication.k <= 1 || self.replication.k < self.replicas")
+        .message("spec.replication.k must be less than spec.replicas: a write can wait for no more members than there are beside the primary")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct DatabaseClusterSpec {
@@ -172,12 +180,19 @@ impl DatabaseClusterSpec {
     }
 
     /// Acknowledgements that a write waits for: `k`, but never more than there are other members, so that a cluster of
-    /// one accepts writes; 0 in async mode.
+    /// one accepts writes; 0 in async mode. Only the default of 1 is ever lowered: the schema refuses any other `k` that
+    /// is too great.
     #[must_use]
     pub fn effective_k(&self) -> i32 {
+        self.k_among(self.replicas)
+    }
+
+    /// [`DatabaseClusterSpec::effective_k`] in a cluster that has `members`: more than `replicas` where that was lowered.
+    #[must_use]
+    pub fn k_among(&self, members: i32) -> i32 {
         match self.replication.mode {
             ReplicationMode::Async => 0,
-            ReplicationMode::Quorum => self.replication.k.min(self.replicas - 1).max(0),
+            ReplicationMode::Quorum => self.replication.k.min(members - 1).max(0),
         }
     }
 

@@ -27,8 +27,8 @@ pub struct Replication {
     #[serde(default)]
     pub mode: ReplicationMode,
 
-    /// Members beside the primary that a write waits for in `Quorum` mode. In a cluster with fewer others it is the
-    /// number of others, so that a cluster of one accepts writes.
+    /// Members beside the primary that a write waits for in `Quorum` mode: less than `spec.replicas`. A cluster of one
+    /// waits for nobody.
     #[serde(default = "default_k")]
     #[schemars(range(min = 1, max = 8))]
     pub k: i32,

@@ -15,6 +15,7 @@ pub mod operator;
 mod part;
 mod plane;
 mod progress;
+mod reach;
 mod signals;
 mod summary;
 
@@ -41,7 +42,7 @@ pub struct Args {
     /// Return once the API answers; the control plane goes on in the background
     #[arg(short, long)]
     pub detach: bool,
-    /// With --detach: return once every applied database is Ready
+    /// With --detach: return once every applied database is Ready, or, without -f, every one there is
     #[arg(long, requires = "detach")]
     pub wait: bool,
     /// How long --wait waits: 90s, 5m
@@ -83,7 +84,10 @@ async fn in_background(target: &Target, args: &Args, documents: &[Document]) -> 
         say::out(line);
     }
     if args.wait {
-        let databases = progress::databases(documents, &connection.namespace);
+        let databases = match args.filename.as_slice() {
+            [] => progress::every_database(&connection).await?,
+            _ => progress::databases(documents, &connection.namespace),
+        };
         progress::until_ready(&connection, &databases, args.timeout).await?;
         summary::print(&connection, &databases, &target.data_dir()).await?;
     }

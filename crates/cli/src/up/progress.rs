@@ -1,5 +1,6 @@
 //! Live progress of databases on their way to Ready.
 
+use super::reach;
 use crate::connection::Connection;
 use crate::failure::{Failure, Outcome};
 use crate::manifest::Document;
@@ -8,10 +9,14 @@ use coregent_api::DatabaseCluster;
 use coregent_api::database::DatabaseClusterStatus;
 use futures::{StreamExt, TryStreamExt};
 use indicatif::{ProgressBar, ProgressStyle};
+use kube::ResourceExt;
 use kube::api::{Api, ListParams, WatchEvent, WatchParams};
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
+
+/// How soon an address that does not answer is asked again.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Namespace and name of every DatabaseCluster among the documents.
 pub fn databases(documents: &[Document], namespace: &str) -> Vec<(String, String)> {
@@ -28,7 +33,18 @@ pub fn databases(documents: &[Document], namespace: &str) -> Vec<(String, String
         .collect()
 }
 
-/// Shows each member's steps until every database is Ready.
+/// Namespace and name of every DatabaseCluster that there is.
+///
+/// # Errors
+/// When they cannot be listed.
+pub async fn every_database(connection: &Connection) -> Outcome<Vec<(String, String)>> {
+    let api: Api<DatabaseCluster> = Api::all(connection.client.clone());
+    let list = api.list(&ListParams::default()).await;
+    let list = list.map_err(|error| Failure::from_api("cannot list the databases", error))?;
+    Ok(list.items.into_iter().map(|cluster| (cluster.namespace().unwrap_or_default(), cluster.name_any())).collect())
+}
+
+/// Shows each member's steps until every database is Ready and answers at its address.
 ///
 /// # Errors
 /// Exit code 3 when time runs out, with what is still missing.
@@ -36,7 +52,7 @@ pub async fn until_ready(connection: &Connection, databases: &[(String, String)]
     let lines = Lines::new();
     for (namespace, name) in databases {
         let mut why = "it has not been looked at yet".to_owned();
-        let wait = follow(connection, namespace, name, &lines, &mut why);
+        let wait = until_usable(connection, namespace, name, &lines, &mut why);
         match tokio::time::timeout(timeout, wait).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return Err(Failure::from_api(format!("cannot follow {name}"), error)),
@@ -53,20 +69,43 @@ pub async fn until_ready(connection: &Connection, databases: &[(String, String)]
     Ok(())
 }
 
-async fn follow(
+async fn until_usable(
     connection: &Connection,
     namespace: &str,
     name: &str,
     lines: &Lines,
     why: &mut String,
 ) -> Result<(), kube::Error> {
+    let scoped = Connection { client: connection.client.clone(), namespace: namespace.to_owned() };
+    let mut shown = BTreeMap::new();
+    loop {
+        follow(connection, namespace, name, (lines, &mut shown), why).await?;
+        match reach::read_write(&scoped, name).await {
+            Ok(()) => return Ok(()),
+            Err(unreachable) => *why = unreachable,
+        }
+        if shown.insert(format!("{name} address"), why.clone()).as_ref() != Some(why) {
+            lines.print(&format!("{name}  {why}"));
+        }
+        lines.waiting_for(why);
+        // Nothing tells a client when somebody answers; it has to ask.
+        tokio::time::sleep(ASK_AGAIN).await;
+    }
+}
+
+async fn follow(
+    connection: &Connection,
+    namespace: &str,
+    name: &str,
+    (lines, shown): (&Lines, &mut BTreeMap<String, String>),
+    why: &mut String,
+) -> Result<(), kube::Error> {
     let api: Api<DatabaseCluster> = Api::namespaced(connection.client.clone(), namespace);
     let field = format!("metadata.name={name}");
-    let mut shown = BTreeMap::new();
     loop {
         let list = api.list(&ListParams::default().fields(&field)).await?;
         for cluster in &list.items {
-            if advance(cluster, &mut shown, lines, why) {
+            if advance(cluster, shown, lines, why) {
                 return Ok(());
             }
         }
@@ -74,7 +113,7 @@ async fn follow(
         let mut events = api.watch(&WatchParams::default().fields(&field), &version).await?.boxed();
         while let Some(event) = events.try_next().await? {
             if let WatchEvent::Added(cluster) | WatchEvent::Modified(cluster) = event
-                && advance(&cluster, &mut shown, lines, why)
+                && advance(&cluster, shown, lines, why)
             {
                 return Ok(());
             }

@@ -1,11 +1,11 @@
 //! What is refused is refused in one message, and nothing is lost.
 
 use crate::plane::{PATIENCE, Plane, condition, refusal, settled, skipped, text, until};
+use coregent_api::DatabaseCluster;
 use k8s_openapi::api::core::v1::Event;
 use kube::api::Api;
 use std::net::TcpListener;
 use std::process::Command;
-use std::time::Duration;
 
 fn orders(spec: &str) -> String {
     format!("apiVersion: coregent.io/v1alpha1\nkind: DatabaseCluster\nmetadata: {{name: orders}}\nspec: {spec}\n")
@@ -36,6 +36,21 @@ fn a_manifest_that_cannot_be_carried_out_is_refused_with_the_field_and_nothing_i
             orders("{replicas: 0, engine: {postgresql: {version: \"15\"}}, storage: {size: 1Gi}}"),
             "spec.replicas",
         ),
+        (
+            "an engine that nobody has",
+            orders("{engine: {postgresql: {version: \"99\"}}, storage: {size: 1Gi}}"),
+            "PostgreSQL 13 to 18",
+        ),
+        (
+            "the agent's own port",
+            orders("{port: 8008, engine: {postgresql: {version: \"15\"}}, storage: {size: 1Gi}}"),
+            "spec.port",
+        ),
+        (
+            "more acknowledgements than there are others",
+            orders("{replication: {k: 3}, engine: {postgresql: {version: \"15\"}}, storage: {size: 1Gi}}"),
+            "spec.replication.k",
+        ),
         ("no YAML", "a: [".into(), "YAML"),
         ("no kind of ours", "apiVersion: coregent.io/v1alpha1\nkind: Nothing\nmetadata: {name: a}".into(), "Nothing"),
     ];
@@ -48,12 +63,14 @@ fn a_manifest_that_cannot_be_carried_out_is_refused_with_the_field_and_nothing_i
 }
 
 #[test]
-fn an_unknown_version_and_an_absent_secret_are_said_in_the_status_and_the_secret_is_awaited() {
+fn a_protected_setting_and_an_absent_secret_are_said_in_the_status_and_the_secret_is_awaited() {
     let plane = Plane::up();
-    plane.apply(&orders("{replicas: 1, engine: {postgresql: {version: \"99\"}}, storage: {size: 1Gi}}"));
+    plane.apply(&orders(
+        "{replicas: 1, config: {fsync: \"off\"}, engine: {postgresql: {version: \"15\"}}, storage: {size: 1Gi}}",
+    ));
     plane.wait("dbc/orders", "Ready=False");
     let status = plane.must(["status", "orders"]);
-    assert!(status.contains("99"), "{status}");
+    assert!(status.contains("spec.config.fsync"), "{status}");
     plane.must(["delete", "dbc", "orders"]);
     plane.apply(&orders(
         "{replicas: 1, superuserSecret: mine, engine: {postgresql: {version: \"15\"}}, storage: {size: 1Gi}}",
@@ -130,35 +147,35 @@ async fn a_port_of_a_database_that_is_taken_is_said_and_tried_again() {
     .await;
     assert!(condition(&cluster, "MemberFailed").is_some_and(|said| said.contains(&format!("port {port}"))));
     assert!(plane.must(["events"]).contains("MemberFailed"));
-    drop(taken);
-    until(&client, "orders", |cluster| settled(cluster) && condition(cluster, "MemberFailed").is_none()).await;
 
-    // The address of a Service: said on the Service, and served once it is free.
-    plane.apply(SERVICE);
-    let ip = plane.must(["get", "service", "web", "-o", "json"]);
+    // Then only the address of its read-write Service is taken: the members are well, and nobody could connect.
+    let ip = plane.must(["get", "service", "orders", "-o", "json"]);
     let ip: serde_json::Value = serde_json::from_str(&ip).expect("a Service");
-    let address = format!("{}:8080", ip["spec"]["clusterIP"].as_str().expect("its address"));
-    let taken = TcpListener::bind(&address).expect("the Service's address");
-    plane.apply(POD);
-    plane.wait("pod/web", "Ready");
-    let events: Api<Event> = Api::namespaced(client, "default");
-    let refused = |event: &Event| event.reason.as_deref() == Some("ListenFailed");
-    let said = watched(&events, refused).await.message.unwrap_or_default();
-    assert!(said.contains(&address) && said.contains("Address already in use"), "{said}");
+    let address = format!("{}:{port}", ip["spec"]["clusterIP"].as_str().expect("its address"));
     drop(taken);
-    let served = async {
-        // Nothing tells a client when somebody listens; it has to ask.
-        while tokio::net::TcpStream::connect(&address).await.is_err() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, served).await.expect("the Service is served");
-}
+    let taken = TcpListener::bind(&address).expect("the Service's address");
+    let unavailable = |cluster: &DatabaseCluster| condition(cluster, "AddressUnavailable").map(str::to_owned);
+    let cluster = until(&client, "orders", |cluster| unavailable(cluster).is_some()).await;
+    let said = unavailable(&cluster).unwrap_or_default();
+    assert!(said.contains(&address) && said.contains("Address already in use") && said.contains("ss -ltnp"), "{said}");
+    let all_but_that = |cluster: &DatabaseCluster| cluster.status.as_ref().is_some_and(|s| s.ready_replicas == Some(1));
+    let cluster = until(&client, "orders", all_but_that).await;
+    assert!(!settled(&cluster) && condition(&cluster, "MemberFailed").is_none());
+    assert!(plane.must(["status", "orders"]).contains(&address));
+    let events: Api<Event> = Api::namespaced(client.clone(), "default");
+    watched(&events, |event| event.reason.as_deref() == Some("ListenFailed")).await;
+    watched(&events, |event| event.reason.as_deref() == Some("AddressUnavailable")).await;
 
-const SERVICE: &str =
-    "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {selector: {app: web}, ports: [{port: 8080}]}\n";
-const POD: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: web, labels: {app: web}}\nspec:\n  \
-    terminationGracePeriodSeconds: 1\n  containers: [{name: main, image: busybox, command: [sh, -c, 'exec sleep 100000']}]\n";
+    // Whoever starts the plane again is not told that it is Ready either, though it was when it was written down.
+    plane.must(["down"]);
+    let said = text(&plane.run(["up", "--detach", "--wait", "--timeout", "3s"]).stderr);
+    assert!(said.contains("orders is not Ready") && said.contains(&address), "{said}");
+    drop(taken);
+    let client = plane.client().await;
+    until(&client, "orders", |cluster| settled(cluster) && unavailable(cluster).is_none()).await;
+    plane.must(["down"]);
+    assert!(plane.must(["up", "--detach", "--wait"]).contains("orders is Ready"));
+}
 
 /// The first object that is as wanted, there already or to come.
 async fn watched(api: &Api<Event>, wanted: impl Fn(&Event) -> bool) -> Event {

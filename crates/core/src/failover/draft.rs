@@ -3,7 +3,7 @@
 use super::decision::{Decision, Event, Remembered, Step};
 use super::memory::Memory;
 use super::picture::Picture;
-use super::world::World;
+use super::world::{SILENT_FOR, World, silence_of};
 use std::collections::BTreeSet;
 
 /// Collects what one look at the world leads to.
@@ -74,7 +74,20 @@ impl<'a> Draft<'a> {
         self.world.held_for(fact).unwrap_or(0)
     }
 
-    pub(super) fn finish(self) -> Decision {
+    /// Names the members whose probe says otherwise than they do themselves; for how long decides (see
+    /// [`World::is_silent`]).
+    fn hold_silence(&mut self) {
+        let world = self.world;
+        for name in world.members.keys().filter(|name| world.seems_silent(name)) {
+            let held = self.hold(&silence_of(name));
+            if held < SILENT_FOR {
+                self.again(SILENT_FOR - held);
+            }
+        }
+    }
+
+    pub(super) fn finish(mut self) -> Decision {
+        self.hold_silence();
         let picture = Picture::of(self.world, &self.memory, &self.diagnostics);
         // What no step writes down is not remembered: the next look at the world leads to it again.
         let written = self.steps.iter().any(|step| matches!(step, Step::Remember { .. }));

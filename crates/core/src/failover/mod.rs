@@ -26,6 +26,7 @@ mod instances;
 mod raise;
 mod round;
 mod switchover;
+mod told;
 
 #[cfg(test)]
 mod tests;

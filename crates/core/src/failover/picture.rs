@@ -94,14 +94,19 @@ impl Picture {
 fn line(world: &World, primary: Option<&MemberName>, name: &MemberName, member: &Member) -> MemberLine {
     let report = member.report.as_ref();
     let live = member.live_state();
+    let silent = world.is_silent(name);
     let standby = primary
         .and_then(|primary| world.live_report(primary))
         .and_then(|report| report.standbys.iter().find(|standby| standby.member == *name));
     MemberLine {
         name: name.clone(),
         role: member.pod.as_ref().and_then(|pod| pod.role.clone()),
-        ready: Some(name) == primary || live == Some(MemberState::Streaming),
-        state: Some(live.map_or_else(|| "NotRunning".to_owned(), |state| format!("{state:?}"))),
+        ready: !silent && (Some(name) == primary || live == Some(MemberState::Streaming)),
+        state: Some(match live {
+            Some(_) if silent => "NotAnswering".to_owned(),
+            Some(state) => format!("{state:?}"),
+            None => "NotRunning".to_owned(),
+        }),
         timeline: report.and_then(|report| report.position.as_ref()).map(|position| position.timeline),
         position: report.and_then(|report| report.position.as_ref()).map(|position| position.lsn),
         lag: standby.and_then(|standby| standby.lag_bytes),
@@ -124,14 +129,10 @@ fn phase(world: &World, memory: &Memory, has_primary: bool, ready: usize) -> Pha
         _ if !world.cluster.waits_for.is_empty() && first => Phase::Waiting,
         _ if first => Phase::Creating,
         _ if !has_primary => Phase::Unavailable,
-        Some(StepId::ReplicaDbDeploying) if memory.last_failover.is_none() && ready < wanted(world) => Phase::Creating,
-        _ if ready >= wanted(world) && !is_degraded(world) => Phase::Ready,
+        Some(StepId::ReplicaDbDeploying) if memory.last_failover.is_none() && ready < world.wanted() => Phase::Creating,
+        _ if ready >= world.wanted() && !is_degraded(world) => Phase::Ready,
         _ => Phase::Degraded,
     }
-}
-
-fn wanted(world: &World) -> usize {
-    world.cluster.replicas as usize
 }
 
 /// Commits do not wait for others although they are asked to (F8).
@@ -146,7 +147,7 @@ fn conditions(
     primary: Option<&MemberName>,
     ready: usize,
 ) -> BTreeMap<&'static str, Condition> {
-    let wanted = wanted(world);
+    let wanted = world.wanted();
     let why = diagnostics.join("; ");
     let mut conditions = BTreeMap::new();
     let mut set = |kind: &'static str, holds: bool, reason: &'static str, message: String| {
@@ -182,6 +183,9 @@ fn conditions(
     let late = step.is_some_and(|active| active.outcome == Some(Outcome::TimedOut));
     let message = step.filter(|_| late).map(|active| format!("{} (id {})", active.step_id, active.id));
     set("OperationTimedOut", late, if late { "TimedOut" } else { "InTime" }, message.unwrap_or_default());
+    let surplus = surplus(world);
+    let reason = if surplus.is_some() { "ScaleDownNotSupported" } else { "AsAsked" };
+    set("SurplusMembers", surplus.is_some(), reason, surplus.unwrap_or_default());
     let degraded = is_degraded(world);
     set("SyncDegraded", degraded, if degraded { "TooFewStandbys" } else { "InForce" }, guarantee(world, degraded));
     let warnings = warnings(world);
@@ -198,14 +202,34 @@ fn conditions(
     conditions
 }
 
+/// There are more members than asked for. To take one away means to take it out of the sync set, the record and the slots
+/// before its data goes; until that is done nobody is removed, and nothing else may look at the lower number.
+fn surplus(world: &World) -> Option<String> {
+    let (asked, existing) = (world.cluster.replicas as usize, world.instances.as_ref()?);
+    let names: Vec<String> =
+        existing.iter().map(|index| MemberName::of(&world.cluster.name, *index).to_string()).collect();
+    (existing.len() > asked).then(|| {
+        format!(
+            "spec.replicas is {asked}, and lowering it is not supported yet: all {} members go on ({}); set spec.replicas to {}",
+            existing.len(),
+            names.join(", "),
+            existing.len()
+        )
+    })
+}
+
 fn or(text: &str, fallback: &str) -> String {
     if text.is_empty() { fallback.to_owned() } else { text.to_owned() }
 }
 
+/// What is said of a member that says nothing itself.
+const SILENT: &str = "its pod runs and does not answer its readiness probe: it is frozen, or short of processor time";
+
 /// What a member's agent says is wrong, or, while no agent runs, what keeps its pod from running. What an agent said before
 /// it ended is history.
-fn said(world: &World, name: &MemberName, member: &Member) -> Option<String> {
+pub(super) fn said(world: &World, name: &MemberName, member: &Member) -> Option<String> {
     match world.live_report(name) {
+        Some(_) if world.is_silent(name) => Some(SILENT.to_owned()),
         Some(report) => report.last_error.clone(),
         None => member.pod.as_ref().and_then(|pod| pod.trouble.clone()),
     }

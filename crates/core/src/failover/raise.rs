@@ -6,6 +6,7 @@ use super::draft::Draft;
 use super::granted;
 use super::repair;
 use super::switchover;
+use super::told;
 use super::world::{Lease, World};
 use crate::fence::{Fence, Handover};
 use crate::names::{Epoch, MemberName};
@@ -87,8 +88,7 @@ pub(super) fn decide(draft: &mut Draft<'_>, lease: &Lease, reason: &'static str,
     draft.memory.primary.current = None;
     draft.memory.primary.target = None;
     draft.remember(Remembered::OperationStarted);
-    let who = lease.fence.target.as_ref().map_or("nobody".to_owned(), |target| target.member.to_string());
-    draft.event(true, "FailoverStarted", format!("{reason}: {who} is deposed and epoch {} ends", lease.epoch));
+    draft.event(true, "FailoverStarted", told::failover(world, lease, reason));
 }
 
 fn start(world: &World, step: StepId, epoch: Epoch, reason: &str, subject: Option<String>) -> Operations {

@@ -13,6 +13,7 @@ use super::proof::{self, Ruling};
 use super::raise;
 use super::repair;
 use super::switchover;
+use super::told;
 use super::world::{Lease, Member, Mode, World};
 use crate::fence::{Fence, Proof, Target};
 use crate::names::MemberName;
@@ -60,7 +61,7 @@ fn elect(draft: &mut Draft<'_>, lease: &Lease) {
                 draft.diagnose(why);
                 draft.again_opt(again);
                 if let Some(step) = step {
-                    draft.event(true, "FencingOldPrimary", step.to_string());
+                    draft.event(true, "FencingOldPrimary", told::fencing(&step));
                     draft.step(*step);
                 }
             }

@@ -153,6 +153,15 @@ impl Holder {
     }
 }
 
+/// How long a member's probe must contradict its report before it counts as silent: a container that has just started is
+/// probed a moment later, and a single probe may be late on a busy machine. Milliseconds.
+pub(super) const SILENT_FOR: u64 = 2_000;
+
+/// Name of the fact that a member seems silent, for [`World::held`].
+pub(super) fn silence_of(member: &MemberName) -> String {
+    format!("silent {member}")
+}
+
 /// What is known of one member.
 #[derive(Debug, Clone, Default)]
 pub struct Member {
@@ -198,6 +207,8 @@ pub struct Pod {
 pub struct Termination {
     /// Its containerID.
     pub container_id: String,
+    /// How it ended, for people: `signal 9`, `exit code 1`; empty where its node does not say.
+    pub how: String,
     /// The resourceVersion of the first pod status that said so.
     pub version: u64,
 }
@@ -231,6 +242,12 @@ impl World {
         }
     }
 
+    /// Members that there are to be: as many as are asked for, and never fewer than there are, since nobody is removed.
+    pub fn wanted(&self) -> usize {
+        let existing = self.instances.as_ref().map_or(0, Vec::len);
+        existing.max(self.cluster.replicas as usize)
+    }
+
     /// The operation in the status.
     pub fn operations(&self) -> &Operations {
         &self.memory.operations
@@ -251,6 +268,17 @@ impl World {
     /// Its members' report, if it belongs to the pod that runs now.
     pub fn live_report(&self, member: &MemberName) -> Option<&MemberReport> {
         self.members.get(member).filter(|known| known.is_live()).and_then(|known| known.report.as_ref())
+    }
+
+    /// Its report says that it is ready, and the probe of its pod says that it is not: one who is frozen reports nothing.
+    pub(super) fn seems_silent(&self, member: &MemberName) -> bool {
+        let unanswered = self.members.get(member).and_then(|known| known.pod.as_ref()).is_some_and(|pod| !pod.ready);
+        unanswered && self.live_report(member).is_some_and(|report| report.ready)
+    }
+
+    /// It has seemed so for a while.
+    pub(super) fn is_silent(&self, member: &MemberName) -> bool {
+        self.seems_silent(member) && self.held_for(&silence_of(member)).is_some_and(|held| held >= SILENT_FOR)
     }
 
     /// For how long the fact `name` has held, if it was named in the decision before.

@@ -48,6 +48,13 @@ pub fn account_name(cluster: &DatabaseCluster) -> String {
     cluster.spec.service_account_name.clone().unwrap_or_else(|| cluster.name_any())
 }
 
+/// Members of the cluster: as many as the spec asks for, and never fewer than there are. Lowering `replicas` removes
+/// nobody, so it may not weaken what a write waits for either.
+#[must_use]
+pub fn members(cluster: &DatabaseCluster, instances: &[u32]) -> i32 {
+    i32::try_from(instances.len()).unwrap_or(i32::MAX).max(cluster.spec.replicas)
+}
+
 /// Labels of everything that the database controller makes for `cluster`.
 #[must_use]
 pub fn object_labels(cluster: &str) -> BTreeMap<String, String> {

@@ -1,21 +1,20 @@
 //! The pod of a member: our binary is copied in and is the first process of the database container.
 
 use super::{account_name, bootstrap_lease, config_name, replication_secret_name, superuser_secret_name};
-use coregent_api::database::{ReplicationMode, WhenTooFew};
+use coregent_api::database::{AGENT_PORT, ReplicationMode, WhenTooFew};
 use coregent_api::{DatabaseCluster, annotations, labels};
 use kube::{Resource, ResourceExt};
 use serde_json::{Map, Value, json};
 
 /// User and group that the engine runs as: those of the official image.
 const USER: i64 = 999;
-const AGENT_PORT: i32 = 8008;
 const DATA: &str = "/var/lib/postgresql/data";
 /// The node puts the end of the log into the pod's status, where the controller finds why a member does not run.
 const LAST_WORDS: &str = "FallbackToLogsOnError";
 const BINARIES: &str = "/coregent-bin";
 
-/// The template of the members' pods.
-pub(super) fn template(cluster: &DatabaseCluster) -> Value {
+/// The template of the pods of a cluster with so many members.
+pub(super) fn template(cluster: &DatabaseCluster, members: i32) -> Value {
     let name = cluster.name_any();
     let spec = &cluster.spec;
     let mut pod = json!({
@@ -25,7 +24,7 @@ pub(super) fn template(cluster: &DatabaseCluster) -> Value {
             "runAsUser": USER, "runAsGroup": USER, "fsGroup": USER,
         })),
         "initContainers": [installer(cluster)],
-        "containers": [container(cluster)],
+        "containers": [container(cluster, members)],
         "volumes": volumes(cluster),
     });
     if let Some(fields) = pod.as_object_mut() {
@@ -54,7 +53,7 @@ fn installer(cluster: &DatabaseCluster) -> Value {
     )
 }
 
-fn container(cluster: &DatabaseCluster) -> Value {
+fn container(cluster: &DatabaseCluster, members: i32) -> Value {
     let spec = &cluster.spec;
     let probe = |path: &str, delay: i32, period: i32, failures: i32| {
         json!({
@@ -78,7 +77,7 @@ fn container(cluster: &DatabaseCluster) -> Value {
         "name": "postgresql",
         "image": spec.database_image(),
         "command": [format!("{BINARIES}/coregent"), "agent", "postgresql"],
-        "env": environment(cluster),
+        "env": environment(cluster, members),
         "ports": [
             {"name": "postgresql", "containerPort": spec.port},
             {"name": "agent", "containerPort": AGENT_PORT},
@@ -101,10 +100,10 @@ fn with_context(cluster: &DatabaseCluster, mut container: Value) -> Value {
     container
 }
 
-fn environment(cluster: &DatabaseCluster) -> Vec<Value> {
+fn environment(cluster: &DatabaseCluster, members: i32) -> Vec<Value> {
     let (name, spec) = (cluster.name_any(), &cluster.spec);
     let uid = cluster.meta().uid.clone().unwrap_or_default();
-    let alone = spec.replicas == 1 || spec.replication.mode == ReplicationMode::Async;
+    let alone = members == 1 || spec.replication.mode == ReplicationMode::Async;
     let too_few = match spec.replication.when_too_few {
         WhenTooFew::Block => "Block",
         WhenTooFew::Degrade => "Degrade",

@@ -38,7 +38,7 @@ pub fn rsm(cluster: &DatabaseCluster, instances: &[u32]) -> ReplicatedStateMachi
                 "ports": port,
             },
         })],
-        template: pod::template(cluster),
+        template: pod::template(cluster, super::members(cluster, instances)),
         volume_claim_templates: claims(cluster),
         pod_management_policy: Some(PodManagementPolicy::Parallel),
         // Only the database controller deletes its pods (F15).

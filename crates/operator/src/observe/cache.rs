@@ -6,7 +6,7 @@ use super::pods::Pods;
 use crate::clock::Clock;
 use coregent_api::{DatabaseCluster, ReplicatedStateMachine, labels};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolumeClaim, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolumeClaim, Pod, Secret, Service};
 use kube::ResourceExt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,6 +36,7 @@ pub(super) struct Objects {
     pub(super) claims: Table<PersistentVolumeClaim>,
     pub(super) secrets: Table<Secret>,
     pub(super) config_maps: Table<ConfigMap>,
+    pub(super) services: Table<Service>,
     pub(super) nodes: Table<Node>,
     pub(super) pods: Pods,
     pub(super) leases: Leases,
@@ -44,12 +45,13 @@ pub(super) struct Objects {
 
 /// The kinds whose first list must be there before anything is decided: nothing is ever derived from a cache that is
 /// not known to be complete (rust.md 3.3, no. 18 and 19).
-pub(super) const KINDS: [&str; 8] = [
+pub(super) const KINDS: [&str; 9] = [
     "DatabaseCluster",
     "ReplicatedStateMachine",
     "PersistentVolumeClaim",
     "Secret",
     "ConfigMap",
+    "Service",
     "Node",
     "Pod",
     "Lease",
@@ -149,6 +151,10 @@ impl Cache {
 
     pub(super) fn on_claim(&self, change: Change<PersistentVolumeClaim>) {
         self.lock().claims.take(change, |claim| self.wake_owner(claim));
+    }
+
+    pub(super) fn on_service(&self, change: Change<Service>) {
+        self.lock().services.take(change, |service| self.wake_owner(service));
     }
 
     /// A Secret's values are not kept: only that it is there, and which keys it has.

@@ -88,11 +88,11 @@ impl Pods {
             None => {
                 self.terminated.remove(&uid);
             }
-            Some(container_id) => {
+            Some((container_id, how)) => {
                 let known = self.terminated.get(&uid).is_some_and(|known| known.container_id == container_id);
                 if !known {
                     let version = if in_order { version_of(pod) } else { 0 };
-                    self.terminated.insert(uid, Termination { container_id, version });
+                    self.terminated.insert(uid, Termination { container_id, how, version });
                 }
             }
         }
@@ -115,8 +115,9 @@ pub(super) fn database_container(pod: &Pod) -> Option<&ContainerStatus> {
     statuses.iter().find(|status| status.name == CONTAINER)
 }
 
-/// The containerID of the database container that ended last, if none runs. A container that never ran has not ended.
-fn ended(pod: &Pod) -> Option<String> {
+/// The containerID of the database container that ended last, if none runs, and how it ended. A container that never ran
+/// has not ended.
+fn ended(pod: &Pod) -> Option<(String, String)> {
     let status = database_container(pod)?;
     let state = status.state.as_ref()?;
     if state.running.is_some() {
@@ -124,7 +125,14 @@ fn ended(pod: &Pod) -> Option<String> {
     }
     let ended = state.terminated.as_ref();
     let ended = ended.or_else(|| status.last_state.as_ref().and_then(|last| last.terminated.as_ref()))?;
-    Some(ended.container_id.clone().or_else(|| status.container_id.clone()).unwrap_or_default())
+    let container_id = ended.container_id.clone().or_else(|| status.container_id.clone()).unwrap_or_default();
+    // Kubernetes rarely fills in the signal: a shell's convention of 128 more is all there is then.
+    let how = match (ended.signal, ended.exit_code) {
+        (Some(signal), _) => format!("signal {signal}"),
+        (None, code @ 129..=192) => format!("signal {}", code - 128),
+        (None, code) => format!("exit code {code}"),
+    };
+    Some((container_id, how))
 }
 
 #[cfg(test)]

@@ -35,6 +35,7 @@ pub fn start(
         scope.feed("Secret", scope.api(), all.clone(), |cache, change| cache.on_secret(change.without_values())),
     );
     tasks.spawn(scope.feed("ConfigMap", scope.api(), all.clone(), Cache::on_config_map));
+    tasks.spawn(scope.feed("Service", scope.api(), ours.clone(), Cache::on_service));
     tasks.spawn(scope.feed("Pod", scope.api(), ours.clone(), Cache::on_pod));
     tasks.spawn(scope.feed("Lease", scope.api(), ours, Cache::on_lease));
     tasks.spawn(scope.feed("Node", Api::all(client.clone()), all, Cache::on_node));

@@ -7,13 +7,13 @@ use crate::objects;
 use crate::status;
 use crate::validate;
 use coregent_api::database::ReplicationMode;
-use coregent_api::{DatabaseCluster, ReplicatedStateMachine, annotations, labels};
+use coregent_api::{DatabaseCluster, ReplicatedStateMachine, annotations, conditions, labels};
 use coregent_core::failover::{Cluster, Holder, Lease, LeaseView, Member, Mode, Pod, SwitchoverRequest, World};
 use coregent_core::fence::Fence;
 use coregent_core::names::{Epoch, MemberName, Monotonic};
 use coregent_core::report::MemberReport;
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
-use k8s_openapi::api::core::v1::Pod as PodObject;
+use k8s_openapi::api::core::v1::{Pod as PodObject, Service};
 use kube::ResourceExt;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,6 +39,8 @@ pub struct View {
     pub rsm: Option<Arc<ReplicatedStateMachine>>,
     /// What is wrong with the spec.
     pub problems: Vec<String>,
+    /// Addresses that nobody serves, one line each: what, why, what to do.
+    pub unserved: Vec<String>,
     /// Data of the ConfigMap that `spec.customConfig` names.
     pub custom_config: Option<BTreeMap<String, String>>,
     /// The base configuration as it stands.
@@ -66,23 +68,25 @@ impl Cache {
         let mut waits_for = waits_for(&objects, key, &cluster);
         waits_for.extend(problems.iter().cloned());
         let memory = status::memory(&cluster);
+        let instances = rsm.as_ref().map(|rsm| instances(rsm));
+        let unserved = unserved(&objects, key);
         let step = memory.operations.active.as_ref().map(|active| format!("{} {}", active.id, active.started_at));
         let step_seen = seen_since(held, step, now);
         let world = World {
             now,
             wall,
-            cluster: cluster_facts(&cluster, waits_for, has_base(&objects, key, &cluster)),
+            cluster: cluster_facts(&cluster, instances.as_deref(), waits_for, has_base(&objects, key, &cluster)),
             memory,
             step_seen,
             lease: primary.map_or(LeaseView::Absent, lease_view),
             grant: grant.and_then(|tracked| granted(&tracked.lease)),
             members: members(&objects, key, &name),
-            instances: rsm.as_ref().map(|rsm| instances(rsm)),
+            instances,
             terminated: objects.pods.terminated().clone(),
             held: held.facts.clone(),
         };
         let lease = primary.map(|tracked| tracked.lease.clone());
-        Some(View { world, cluster, lease, rsm, problems, custom_config, config })
+        Some(View { world, cluster, lease, rsm, problems, unserved, custom_config, config })
     }
 }
 
@@ -100,16 +104,22 @@ fn seen_since(held: &mut Held, step: Option<String>, now: Monotonic) -> Monotoni
     }
 }
 
-fn cluster_facts(cluster: &DatabaseCluster, waits_for: Vec<String>, base_config: bool) -> Cluster {
+fn cluster_facts(
+    cluster: &DatabaseCluster,
+    instances: Option<&[u32]>,
+    waits_for: Vec<String>,
+    base_config: bool,
+) -> Cluster {
     let spec = &cluster.spec;
+    let members = objects::members(cluster, instances.unwrap_or_default());
     Cluster {
         name: cluster.name_any(),
         replicas: u32::try_from(spec.replicas).unwrap_or(1),
         mode: match spec.replication.mode {
-            ReplicationMode::Quorum if spec.replicas > 1 => Mode::Quorum,
+            ReplicationMode::Quorum if members > 1 => Mode::Quorum,
             _ => Mode::Async,
         },
-        k: u32::try_from(spec.effective_k()).unwrap_or(0),
+        k: u32::try_from(spec.k_among(members)).unwrap_or(0),
         failover_disabled: spec.failover.is_disabled,
         delay: u64::try_from(spec.failover.delay().as_millis()).unwrap_or(u64::MAX),
         max_lag: spec.failover.max_lag_bytes(),
@@ -162,6 +172,21 @@ fn waits_for(objects: &Objects, key: &Key, cluster: &DatabaseCluster) -> Vec<Str
         ));
     }
     absent
+}
+
+/// Services of the cluster whose address something else has. Said by the embedded plane's node; on a cluster a Service
+/// address is no socket and nobody says anything.
+fn unserved(objects: &Objects, key: &Key) -> Vec<String> {
+    let of_cluster = |service: &&Arc<Service>| {
+        service.namespace().as_ref() == Some(&key.0) && service.labels().get(labels::CLUSTER) == Some(&key.1)
+    };
+    let lines = objects.services.values().filter(of_cluster).filter_map(|service| {
+        let conditions = service.status.as_ref()?.conditions.as_deref()?;
+        let served = conditions::find(conditions, conditions::SERVED).filter(|served| served.status == "False")?;
+        let why = &served.message;
+        Some(format!("Service {}: {why}; stop what uses that port (`ss -ltnp` names it)", service.name_any()))
+    });
+    lines.collect()
 }
 
 /// The base configuration is written last of what members need.

@@ -55,15 +55,15 @@ fn a_named_secret_is_waited_for_by_name_and_the_cluster_goes_on_when_it_appears(
 }
 
 #[test]
-fn an_unknown_version_is_refused_by_a_condition() {
+fn a_spec_that_cannot_be_carried_out_is_refused_by_a_condition() {
     run(async {
         let plane = Plane::start().await;
-        plane.create_cluster(json!({"engine": {"postgresql": {"version": "99"}}})).await;
+        plane.create_cluster(json!({"config": {"listen_addresses": "*"}})).await;
         plane
-            .wait("the condition that names the version", |plane| async move {
+            .wait("the condition that names the setting", |plane| async move {
                 let status = plane.cluster().await.status?;
                 let valid = coregent_api::conditions::find(&status.conditions, "SpecValid")?;
-                (valid.status == "False" && valid.message.contains("99")).then_some(())
+                (valid.status == "False" && valid.message.contains("spec.config.listen_addresses")).then_some(())
             })
             .await;
         assert_eq!(plane.pods().list(&kube::api::ListParams::default()).await.unwrap().items.len(), 0);

@@ -12,5 +12,6 @@ mod net;
 mod oracle;
 mod plane;
 mod rendered;
+mod shown;
 mod storms;
 mod switchover;

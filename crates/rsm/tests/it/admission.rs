@@ -49,10 +49,31 @@ async fn a_database_that_cannot_be_is_refused_with_one_clear_message() {
         (json!({"engine": {"postgresql": {"version": 15}}}), "spec.engine.postgresql.version"),
         (json!({"storage": {"size": "much"}}), "spec.storage.size"),
         (json!({"replication": {"mode": "Sync"}}), "spec.replication.mode"),
+        (json!({"port": coregent_api::database::AGENT_PORT}), "spec.port 8008 is the agent's own port"),
+        (json!({"engine": {"postgresql": {"version": "99"}}}), "this version runs PostgreSQL 13 to 18"),
+        (json!({"engine": {"postgresql": {"version": "12.9"}}}), "this version runs PostgreSQL 13 to 18"),
+        (json!({"engine": {"postgresql": {"version": "130"}}}), "this version runs PostgreSQL 13 to 18"),
+        (json!({"replication": {"k": 3}}), "spec.replication.k must be less than spec.replicas"),
+        (json!({"replicas": 2, "replication": {"k": 2}}), "spec.replication.k must be less than spec.replicas"),
     ];
     for (spec, part) in cases {
         let message = refused::<DatabaseCluster>(&plane, database(spec.clone())).await;
         assert!(message.contains(part), "{spec}: {message}");
+    }
+    let fine = [
+        json!({"replicas": 1}),
+        json!({"replicas": 3, "replication": {"k": 2}}),
+        json!({"replicas": 1, "replication": {"mode": "Async", "k": 8}}),
+    ];
+    for spec in fine {
+        plane.create::<DatabaseCluster>(database(spec)).await;
+        plane.api::<DatabaseCluster>().delete("orders", &Default::default()).await.unwrap();
+    }
+    for major in coregent_api::database::SUPPORTED_POSTGRESQL {
+        for version in [format!("{major}"), format!("{major}.2")] {
+            plane.create::<DatabaseCluster>(database(json!({"engine": {"postgresql": {"version": version}}}))).await;
+            plane.api::<DatabaseCluster>().delete("orders", &Default::default()).await.unwrap();
+        }
     }
     let mut long = database(json!({}));
     long["metadata"]["name"] = json!("a".repeat(41));

@@ -21,7 +21,7 @@ fn while_the_old_holder_answers_it_is_left_to_stop_then_stopped_and_nobody_is_na
     assert_eq!(steps(&world), ["delete pod orders-1-0 (if uid u1 and version 50) as a fence for epoch 2"]);
     world.pod_mut("1").deleting = true;
     assert_eq!(steps(&world), [""; 0]);
-    world.terminated.insert("u1".into(), Termination { container_id: "c1".into(), version: 95 });
+    world.terminated.insert("u1".into(), Termination { container_id: "c1".into(), how: String::new(), version: 95 });
     assert_eq!(
         named(&world).map(|(member, proof, _)| (member, proof)),
         Some(("orders-2".into(), Proof::Terminated { container_id: "c1".into() }))
@@ -37,14 +37,16 @@ fn death_is_proved_by_a_release_a_later_status_the_fence_or_the_whole_duration()
         (
             "its node said that the container ended, after the raise",
             |w| {
-                w.terminated.insert("u1".into(), Termination { container_id: "c".into(), version: 91 });
+                w.terminated
+                    .insert("u1".into(), Termination { container_id: "c".into(), how: String::new(), version: 91 });
             },
             Some(Proof::Terminated { container_id: "c".into() }),
         ),
         (
             "its node said so before the raise: the fence is the proof",
             |w| {
-                w.terminated.insert("u1".into(), Termination { container_id: "c".into(), version: 89 });
+                w.terminated
+                    .insert("u1".into(), Termination { container_id: "c".into(), how: String::new(), version: 89 });
             },
             Some(Proof::QuorumFence),
         ),

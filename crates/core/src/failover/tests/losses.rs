@@ -27,7 +27,8 @@ fn every_way_of_losing_a_primary_is_written_ahead_before_the_epoch_is_raised() {
         (
             "the container ended",
             |w| {
-                w.terminated.insert("u1".into(), Termination { container_id: "c".into(), version: 5 });
+                w.terminated
+                    .insert("u1".into(), Termination { container_id: "c".into(), how: String::new(), version: 5 });
             },
             Some("PrimaryTerminated"),
         ),
@@ -64,7 +65,8 @@ fn every_way_of_losing_a_primary_is_written_ahead_before_the_epoch_is_raised() {
         (
             "lost, and nobody could take over",
             |w| {
-                w.terminated.insert("u1".into(), Termination { container_id: "c".into(), version: 5 });
+                w.terminated
+                    .insert("u1".into(), Termination { container_id: "c".into(), how: String::new(), version: 5 });
                 w.lost("2");
                 w.lost("3");
             },
@@ -73,7 +75,8 @@ fn every_way_of_losing_a_primary_is_written_ahead_before_the_epoch_is_raised() {
         (
             "lost, and failover is switched off: it starts in place",
             |w| {
-                w.terminated.insert("u1".into(), Termination { container_id: "c".into(), version: 5 });
+                w.terminated
+                    .insert("u1".into(), Termination { container_id: "c".into(), how: String::new(), version: 5 });
                 w.cluster.failover_disabled = true;
             },
             None,

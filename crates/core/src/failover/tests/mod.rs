@@ -9,6 +9,7 @@ mod losses;
 mod planned;
 mod properties;
 mod repaired;
+mod shown;
 
 use super::*;
 use crate::fence::{Attempt, Fence, Proof, Release, SyncSet, Target};

@@ -87,7 +87,7 @@ fn a_target_that_dies_is_undone_at_once_and_one_that_dawdles_within_five_seconds
     slow.leaves("3", 2, 1_000, &[]);
     let mut dead = slow.clone();
     slow.step_seen = Monotonic(NOW - 4_500);
-    dead.terminated.insert("u2".into(), Termination { container_id: "c".into(), version: 95 });
+    dead.terminated.insert("u2".into(), Termination { container_id: "c".into(), how: String::new(), version: 95 });
     dead.pod_mut("2").running = false;
     for mut world in [slow, dead] {
         let decision = decide(&world);

@@ -74,7 +74,7 @@ prop_compose! {
         world.memory.operations.active = step.map(|step| operation(step, decided, super::loss::RELEASED, "2"));
         world.memory.primary.epoch = Epoch(decided.min(epoch));
         if let Some(version) = gone {
-            world.terminated.insert("u1".into(), Termination { container_id: "c".into(), version });
+            world.terminated.insert("u1".into(), Termination { container_id: "c".into(), how: String::new(), version });
         }
         world
     }

@@ -1,0 +1,94 @@
+//! What people are shown: the picture and the words of events.
+
+use super::*;
+
+fn told(world: &World, reason: &str) -> String {
+    decide(world).events.into_iter().find(|event| event.reason == reason).map(|event| event.note).unwrap_or_default()
+}
+
+/// Each row loses the primary in another way; what the event says.
+#[test]
+fn a_failover_says_who_was_lost_and_how_it_died() {
+    type Change = fn(&mut World);
+    let table: [(Change, &str); 4] = [
+        (
+            |w| {
+                let gone = Termination { container_id: "c".into(), how: "signal 9".into(), version: 5 };
+                w.terminated.insert("u1".into(), gone);
+            },
+            "orders-1 is no longer the primary: its container ended (signal 9). One is chosen anew, and epoch 1 ends \
+             (PrimaryTerminated)",
+        ),
+        (
+            |w| w.lease_mut().unchanged_since = Monotonic(NOW - 6_000),
+            "orders-1 is no longer the primary: its Lease was not renewed for 6 s. One is chosen anew, and epoch 1 ends \
+             (PrimaryLeaseExpired)",
+        ),
+        (
+            |w| {
+                w.lease_mut().holder = Holder::Nobody;
+                w.report_mut("1").last_error = Some("the server ended by signal 9".into());
+            },
+            "orders-1 is no longer the primary: its server ended, and its agent gave the Lease back (the server ended by \
+             signal 9). One is chosen anew, and epoch 1 ends (PrimaryReleased)",
+        ),
+        (
+            |w| w.pod_mut("1").uid = "other".into(),
+            "orders-1 is no longer the primary: its pod is gone. One is chosen anew, and epoch 1 ends (PrimaryPodGone)",
+        ),
+    ];
+    for (change, expected) in table {
+        let mut world = healthy();
+        change(&mut world);
+        assert_eq!(told(&world, "FailoverStarted"), expected);
+    }
+}
+
+#[test]
+fn a_member_whose_probe_contradicts_its_report_for_a_while_is_shown_as_not_answering() {
+    for member in ["1", "3"] {
+        let mut world = healthy();
+        world.pod_mut(member).ready = false;
+        let line = |world: &World| {
+            let lines = decide(world).picture.members;
+            lines.into_iter().find(|line| line.name == name(member)).unwrap()
+        };
+        // One probe that is late says nothing yet; when to look again is said.
+        assert!(line(&world).ready);
+        assert!(decide(&world).requeue_after.is_some_and(|again| again <= 2_000));
+        let fact = format!("silent orders-{member}");
+        assert!(decide(&world).holding.contains(&fact));
+        world.held.insert(fact.clone(), Monotonic(NOW - 1_999));
+        assert!(line(&world).ready);
+        world.held.insert(fact, Monotonic(NOW - 2_000));
+        let shown = line(&world);
+        assert_eq!((shown.ready, shown.state.as_deref()), (false, Some("NotAnswering")));
+        assert!(shown.last_error.is_some_and(|said| said.contains("does not answer")));
+        let picture = decide(&world).picture;
+        assert!(!picture.conditions["Ready"].holds && picture.conditions["MemberFailed"].holds);
+        assert_eq!(decide(&world).steps, [], "a probe decides nothing");
+        // It answers again.
+        world.pod_mut(member).ready = true;
+        assert!(line(&world).ready);
+    }
+}
+
+#[test]
+fn a_lowered_number_of_replicas_removes_nobody_and_says_so() {
+    let mut world = healthy();
+    world.cluster.replicas = 1;
+    let decision = decide(&world);
+    assert_eq!(decision.steps, []);
+    let surplus = &decision.picture.conditions["SurplusMembers"];
+    assert!(surplus.holds && surplus.reason == "ScaleDownNotSupported");
+    assert_eq!(
+        surplus.message,
+        "spec.replicas is 1, and lowering it is not supported yet: all 3 members go on (orders-1, orders-2, orders-3); \
+         set spec.replicas to 3"
+    );
+    // A member that is lost is missed, though fewer are asked for.
+    world.report_mut("3").state = MemberState::Copying;
+    assert!(!decide(&world).picture.conditions["Ready"].holds);
+    world.cluster.replicas = 3;
+    assert!(!decide(&world).picture.conditions["SurplusMembers"].holds);
+}
