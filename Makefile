@@ -21,7 +21,7 @@ build:
 	cargo build $(CARGO_FLAGS) --workspace --bins $(FEATURES)
 
 test: ## run every test that can run on this machine
-	@dev/setup
+	@dev/setup test
 	@if cargo nextest --version >/dev/null 2>&1; then \
 		cargo nextest run $(CARGO_FLAGS) --workspace $(FEATURES); \
 	else \

@@ -1,8 +1,10 @@
 //! End to end: the real binary, the embedded plane, real PostgreSQL. One at a time, however the tests are run.
 
+mod apart;
 mod bad_input;
 mod bad_store;
 mod client_verbs;
+mod clock_set_back;
 mod damaged_data;
 mod direct;
 mod failover;

@@ -1,5 +1,6 @@
 //! An embedded plane of a test's own, and what tests do to it.
 
+use crate::apart::{self, Controllers};
 use crate::small_disk::SmallDisk;
 use coregent_api::DatabaseCluster;
 use kube::api::{Api, WatchEvent, WatchParams};
@@ -19,6 +20,7 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 pub struct Plane {
     dir: tempfile::TempDir,
     disk: Option<SmallDisk>,
+    controllers: Option<Controllers>,
     _one_at_a_time: File,
 }
 
@@ -34,7 +36,10 @@ impl Plane {
     /// A folder; nothing runs in it yet.
     pub fn new() -> Plane {
         let dir = tempfile::Builder::new().prefix("coregent-e2e-").tempdir().expect("a temporary folder");
-        Plane { dir, disk: None, _one_at_a_time: turn() }
+        let turn = turn();
+        let controllers =
+            apart::wanted().then(|| Controllers::start(&dir.path().join("data"), &dir.path().join("operator.log")));
+        Plane { dir, disk: None, controllers, _one_at_a_time: turn }
     }
 
     /// A folder on a disk of its own of so many bytes, or why that cannot be had.
@@ -77,7 +82,13 @@ impl Plane {
     pub fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let program = OsStr::new(env!("CARGO_BIN_EXE_coregent"));
         let mut command = self.disk.as_ref().map_or_else(|| Command::new(program), |disk| disk.command(program));
-        command.args(args).env("COREGENT_DATA_DIR", self.dir.path().join("data")).env_remove("KUBECONFIG");
+        let args: Vec<_> = args.into_iter().collect();
+        if self.controllers.is_some() && args.first().is_some_and(|verb| verb.as_ref() == "up") {
+            command.args([OsStr::new("up"), OsStr::new("--no-controllers")]).args(args.iter().skip(1));
+        } else {
+            command.args(args);
+        }
+        command.env("COREGENT_DATA_DIR", self.dir.path().join("data")).env_remove("KUBECONFIG");
         command
     }
 
@@ -125,9 +136,11 @@ impl Plane {
             let log = self.run(["logs", pod, "--tail", "25"]);
             evidence.push_str(&format!("log of {pod}:\n{}{}", text(&log.stdout), text(&log.stderr)));
         }
-        let log = std::fs::read_to_string(self.data_dir().join("up.log")).unwrap_or_default();
-        let tail: Vec<_> = log.lines().rev().take(30).collect();
-        evidence.extend(tail.into_iter().rev().map(|line| format!("{line}\n")));
+        for log in [self.data_dir().join("up.log"), self.dir().join("operator.log")] {
+            let log = std::fs::read_to_string(log).unwrap_or_default();
+            let tail: Vec<_> = log.lines().rev().take(30).collect();
+            evidence.extend(tail.into_iter().rev().map(|line| format!("{line}\n")));
+        }
         evidence
     }
 

@@ -18,7 +18,9 @@ pub type Key = (String, String);
 /// What one watch says.
 #[derive(Debug)]
 pub(super) enum Change<K> {
-    /// A complete list, after a start or a gap.
+    /// A complete list is about to be asked for, after a start or a gap.
+    Listing,
+    /// That list.
     Listed(Vec<K>),
     /// Created or changed.
     Applied(K),
@@ -197,28 +199,28 @@ impl Cache {
 
     /// Takes in the answer of a write of ours, so that the next decision sees it without waiting for the watch.
     pub fn wrote_cluster(&self, cluster: DatabaseCluster) {
-        self.lock().clusters.put(cluster);
+        self.lock().clusters.wrote(cluster);
     }
 
     /// See [`Cache::wrote_cluster`].
     pub fn wrote_lease(&self, lease: Lease) {
         let now = self.clock.now();
-        self.lock().leases.put(lease, now);
+        self.lock().leases.wrote(lease, now);
     }
 
     /// See [`Cache::wrote_cluster`].
     pub fn wrote_rsm(&self, rsm: ReplicatedStateMachine) {
-        self.lock().rsms.put(rsm);
+        self.lock().rsms.wrote(rsm);
     }
 
     /// See [`Cache::wrote_cluster`].
     pub fn wrote_secret(&self, secret: Secret) {
-        self.lock().secrets.put(secret);
+        self.lock().secrets.wrote(secret);
     }
 
     /// See [`Cache::wrote_cluster`].
     pub fn wrote_config_map(&self, map: ConfigMap) {
-        self.lock().config_maps.put(map);
+        self.lock().config_maps.wrote(map);
     }
 
     /// Takes in the labels and annotations of the answer, not its status: whether a status was written after a raise
@@ -231,11 +233,43 @@ impl Cache {
 /// Objects of one kind by key.
 pub(super) struct Table<K> {
     objects: BTreeMap<Key, Arc<K>>,
+    ours: Ours,
 }
 
 impl<K> Default for Table<K> {
     fn default() -> Table<K> {
-        Table { objects: BTreeMap::new() }
+        Table { objects: BTreeMap::new(), ours: Ours::default() }
+    }
+}
+
+/// What we wrote while a list was under way.
+///
+/// A list is read from what is durable after it was asked for, so it replaces everything that is held, whatever the
+/// versions say: where an older copy of the API's store was put back, an object that is held is newer by its version and
+/// has never been (failover.md F14). Only the answer of a write of ours that came while the list was under way may be
+/// newer than the list.
+#[derive(Debug, Default)]
+pub(super) struct Ours {
+    listing: bool,
+    written: BTreeSet<Key>,
+}
+
+impl Ours {
+    pub(super) fn list_begins(&mut self) {
+        self.listing = true;
+        self.written.clear();
+    }
+
+    pub(super) fn wrote(&mut self, key: Key) {
+        if self.listing {
+            self.written.insert(key);
+        }
+    }
+
+    /// The objects of which what is held may be newer than the list.
+    pub(super) fn list_ends(&mut self) -> BTreeSet<Key> {
+        self.listing = false;
+        std::mem::take(&mut self.written)
     }
 }
 
@@ -262,8 +296,15 @@ impl<K: ResourceExt> Table<K> {
         newer
     }
 
+    /// Takes in the answer of a write of ours.
+    fn wrote(&mut self, object: K) {
+        self.ours.wrote(key_of(&object));
+        self.put(object);
+    }
+
     fn take(&mut self, change: Change<K>, mut touched: impl FnMut(&K)) {
         match change {
+            Change::Listing => self.ours.list_begins(),
             Change::Applied(object) => {
                 touched(&object);
                 self.put(object);
@@ -277,10 +318,13 @@ impl<K: ResourceExt> Table<K> {
                 }
             }
             Change::Listed(objects) => {
+                let ours = self.ours.list_ends();
                 let listed: BTreeSet<Key> = objects.iter().map(key_of).collect();
-                let gone: Vec<Key> = self.objects.keys().filter(|key| !listed.contains(*key)).cloned().collect();
-                for key in gone {
-                    if let Some(object) = self.objects.remove(&key) {
+                let held: Vec<Key> = self.objects.keys().filter(|key| !ours.contains(*key)).cloned().collect();
+                for key in held {
+                    if let Some(object) = self.objects.remove(&key)
+                        && !listed.contains(&key)
+                    {
                         touched(&object);
                     }
                 }
@@ -314,4 +358,46 @@ pub(super) fn key_of(object: &impl ResourceExt) -> Key {
 /// The version of an object as a number. Kubernetes lets clients compare them since 1.35.
 pub(super) fn version_of(object: &impl ResourceExt) -> u64 {
     object.meta().resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::ObjectMeta;
+
+    fn map(name: &str, version: u64) -> ConfigMap {
+        let metadata = ObjectMeta {
+            name: Some(name.to_owned()),
+            resource_version: Some(version.to_string()),
+            ..ObjectMeta::default()
+        };
+        ConfigMap { metadata, ..ConfigMap::default() }
+    }
+
+    fn versions(table: &Table<ConfigMap>) -> Vec<u64> {
+        table.values().map(|map| version_of(map.as_ref())).collect()
+    }
+
+    /// What an API server says whose store is an older copy (failover.md F14).
+    #[test]
+    fn a_list_replaces_what_is_newer_by_its_version_except_what_we_wrote_while_it_was_under_way() {
+        let mut table = Table::default();
+        table.put(map("a", 500));
+        table.put(map("b", 600));
+        table.put(map("gone", 700));
+        table.take(Change::Listing, |_| ());
+        table.wrote(map("b", 900));
+        let mut touched = Vec::new();
+        table.take(Change::Listed(vec![map("a", 200), map("b", 300)]), |map| touched.push(map.name_any()));
+        assert_eq!(versions(&table), [200, 900]);
+        assert_eq!(touched, ["gone", "a", "b"]);
+    }
+
+    #[test]
+    fn a_late_event_replaces_nothing_newer() {
+        let mut table = Table::default();
+        table.wrote(map("a", 500));
+        table.take(Change::Applied(map("a", 400)), |_| ());
+        assert_eq!(versions(&table), [500]);
+    }
 }

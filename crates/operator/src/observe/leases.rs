@@ -1,6 +1,6 @@
 //! Leases, with what only their observer knows: since when nothing has renewed them (failover.md F2).
 
-use super::cache::{Change, Key, key_of, version_of};
+use super::cache::{Change, Key, Ours, key_of, version_of};
 use coregent_core::names::Monotonic;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt;
@@ -22,6 +22,7 @@ pub(super) struct Tracked {
 #[derive(Default)]
 pub(super) struct Leases {
     leases: BTreeMap<Key, Tracked>,
+    ours: Ours,
 }
 
 impl Leases {
@@ -33,7 +34,13 @@ impl Leases {
         self.leases.iter().filter(move |((of, _), _)| of == namespace).map(|(_, tracked)| tracked)
     }
 
-    pub(super) fn put(&mut self, lease: Lease, now: Monotonic) {
+    /// Takes in the answer of a write of ours, or what was read after one that failed.
+    pub(super) fn wrote(&mut self, lease: Lease, now: Monotonic) {
+        self.ours.wrote(key_of(&lease));
+        self.put(lease, now, false);
+    }
+
+    fn put(&mut self, lease: Lease, now: Monotonic, replaces: bool) {
         let key = key_of(&lease);
         let version = version_of(&lease);
         let Some(held) = self.leases.get_mut(&key).filter(|held| held.lease.uid() == lease.uid()) else {
@@ -41,7 +48,8 @@ impl Leases {
             self.leases.insert(key, tracked);
             return;
         };
-        if version_of(&held.lease) >= version {
+        let same = version_of(&held.lease) == version;
+        if same || (version_of(&held.lease) > version && !replaces) {
             return;
         }
         // `renewTime` is compared with itself, never with a clock. A raise of ours renews nothing.
@@ -58,9 +66,10 @@ impl Leases {
 
     pub(super) fn take(&mut self, change: Change<Lease>, now: Monotonic, mut touched: impl FnMut(&Lease)) {
         match change {
+            Change::Listing => self.ours.list_begins(),
             Change::Applied(lease) => {
                 touched(&lease);
-                self.put(lease, now);
+                self.put(lease, now, false);
             }
             Change::Deleted(lease) => {
                 touched(&lease);
@@ -70,9 +79,10 @@ impl Leases {
                 }
             }
             Change::Listed(leases) => {
+                let ours = self.ours.list_ends();
                 let listed: BTreeSet<Key> = leases.iter().map(key_of).collect();
                 self.leases.retain(|key, held| {
-                    let kept = listed.contains(key);
+                    let kept = listed.contains(key) || ours.contains(key);
                     if !kept {
                         touched(&held.lease);
                     }
@@ -80,7 +90,8 @@ impl Leases {
                 });
                 for lease in leases {
                     touched(&lease);
-                    self.put(lease, now);
+                    let replaces = !ours.contains(&key_of(&lease));
+                    self.put(lease, now, replaces);
                 }
                 self.start_anew(now);
             }
@@ -140,18 +151,18 @@ mod tests {
     #[test]
     fn a_raise_of_the_controller_does_not_count_as_a_renewal_of_the_holder() {
         let mut leases = Leases::default();
-        leases.put(lease(1, 1, 1), Monotonic(100));
-        leases.put(lease(2, 1, 2), Monotonic(5_000));
+        leases.put(lease(1, 1, 1), Monotonic(100), false);
+        leases.put(lease(2, 1, 2), Monotonic(5_000), false);
         let held = leases.get(&key()).unwrap();
         assert_eq!((held.renewed, held.epoch_since, held.epoch_version), (Monotonic(100), Monotonic(5_000), 2));
-        leases.put(lease(3, 2, 2), Monotonic(6_000));
+        leases.put(lease(3, 2, 2), Monotonic(6_000), false);
         assert_eq!(leases.get(&key()).unwrap().renewed, Monotonic(6_000));
     }
 
     #[test]
     fn a_gap_of_the_watch_starts_the_count_anew() {
         let mut leases = Leases::default();
-        leases.put(lease(1, 1, 1), Monotonic(100));
+        leases.put(lease(1, 1, 1), Monotonic(100), false);
         leases.take(Change::Broken, Monotonic(7_000), |_| ());
         assert_eq!(leases.get(&key()).unwrap().renewed, Monotonic(7_000));
     }
@@ -159,9 +170,23 @@ mod tests {
     #[test]
     fn an_older_version_that_arrives_late_changes_nothing() {
         let mut leases = Leases::default();
-        leases.put(lease(5, 5, 2), Monotonic(100));
-        leases.put(lease(4, 4, 1), Monotonic(200));
+        leases.put(lease(5, 5, 2), Monotonic(100), false);
+        leases.put(lease(4, 4, 1), Monotonic(200), false);
         let held = leases.get(&key()).unwrap();
         assert_eq!((epoch(&held.lease), held.renewed), (2, Monotonic(100)));
+    }
+
+    #[test]
+    fn a_list_replaces_a_lease_that_is_newer_by_its_version_unless_we_wrote_it_meanwhile() {
+        for (written, expected) in [(None, 1), (Some(lease(9, 9, 4)), 4)] {
+            let mut leases = Leases::default();
+            leases.put(lease(8, 8, 3), Monotonic(100), false);
+            leases.take(Change::Listing, Monotonic(150), |_| ());
+            if let Some(written) = written {
+                leases.wrote(written, Monotonic(160));
+            }
+            leases.take(Change::Listed(vec![lease(2, 2, 1)]), Monotonic(200), |_| ());
+            assert_eq!(leases.get(&key()).map(|held| epoch(&held.lease)), Some(expected));
+        }
     }
 }

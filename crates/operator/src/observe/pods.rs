@@ -1,6 +1,6 @@
 //! Pods, and which of their database containers their node reported terminated, in a status of which version (F4).
 
-use super::cache::{Change, Key, key_of, version_of};
+use super::cache::{Change, Key, Ours, key_of, version_of};
 use coregent_core::failover::Termination;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt;
@@ -16,6 +16,7 @@ pub(super) struct Pods {
     pods: BTreeMap<Key, Pod>,
     terminated: BTreeMap<String, Termination>,
     removed: VecDeque<String>,
+    ours: Ours,
 }
 
 impl Pods {
@@ -29,6 +30,7 @@ impl Pods {
 
     /// Takes in the metadata of a write of ours.
     pub(super) fn put_metadata(&mut self, pod: Pod) {
+        self.ours.wrote(key_of(&pod));
         if let Some(held) = self.pods.get_mut(&key_of(&pod))
             && held.uid() == pod.uid()
             && version_of(held) < version_of(&pod)
@@ -39,6 +41,7 @@ impl Pods {
 
     pub(super) fn take(&mut self, change: Change<Pod>, mut touched: impl FnMut(&Pod)) {
         match change {
+            Change::Listing => self.ours.list_begins(),
             Change::Applied(pod) => {
                 touched(&pod);
                 self.judge(&pod, true);
@@ -54,6 +57,7 @@ impl Pods {
                 }
             }
             Change::Listed(pods) => {
+                let ours = self.ours.list_ends();
                 let listed: BTreeSet<Key> = pods.iter().map(key_of).collect();
                 let gone: Vec<Key> = self.pods.keys().filter(|key| !listed.contains(*key)).cloned().collect();
                 for key in gone {
@@ -65,7 +69,11 @@ impl Pods {
                 for pod in pods {
                     touched(&pod);
                     self.judge(&pod, false);
-                    self.put(pod);
+                    if ours.contains(&key_of(&pod)) {
+                        self.put(pod);
+                    } else {
+                        self.pods.insert(key_of(&pod), pod);
+                    }
                 }
             }
             Change::Broken => {}

@@ -103,7 +103,10 @@ async fn follow<K>(
                 wait = RETRY.0;
                 metrics.watch_event(kind);
                 match event {
-                    watcher::Event::Init => listing.clear(),
+                    watcher::Event::Init => {
+                        listing.clear();
+                        on(cache, Change::Listing);
+                    }
                     watcher::Event::InitApply(object) => listing.push(pruned(object)),
                     watcher::Event::InitDone => {
                         on(cache, Change::Listed(std::mem::take(&mut listing)));
@@ -142,7 +145,7 @@ impl Change<k8s_openapi::api::core::v1::Secret> {
         match &mut self {
             Change::Listed(secrets) => secrets.iter_mut().for_each(strip),
             Change::Applied(secret) | Change::Deleted(secret) => strip(secret),
-            Change::Broken => {}
+            Change::Listing | Change::Broken => {}
         }
         self
     }
