@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::params::Params;
+use super::protobuf;
 use super::status::{ApiError, Outcome};
 
 /// As Kubernetes: etcd's request limit doubled.
@@ -67,6 +68,15 @@ fn parse_json(bytes: &[u8]) -> Outcome<Value> {
     serde_json::from_slice(bytes).map_err(|error| ApiError::bad_request(format!("the body is not JSON: {error}")))
 }
 
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+fn parse_protobuf(bytes: &[u8]) -> Outcome<Value> {
+    protobuf::object(bytes).map_err(|error| match error {
+        protobuf::Error::Malformed(_) => ApiError::bad_request(error.to_string()),
+        _ => ApiError::new(415, "UnsupportedMediaType", error.to_string()),
+    })
+}
+
 /// The object in the body of a create or an update.
 pub(crate) async fn object(request: Request) -> Outcome<Value> {
     let content_type = content_type(&request);
@@ -74,7 +84,8 @@ pub(crate) async fn object(request: Request) -> Outcome<Value> {
     match content_type.as_str() {
         "" | "application/json" => parse_json(&bytes),
         "application/yaml" | "text/yaml" | "application/x-yaml" => parse_yaml(&bytes),
-        other => Err(unsupported(other, "application/json, application/yaml")),
+        PROTOBUF => parse_protobuf(&bytes),
+        other => Err(unsupported(other, "application/json, application/yaml, application/vnd.kubernetes.protobuf")),
     }
 }
 
@@ -109,12 +120,16 @@ pub(crate) async fn patch(request: Request) -> Outcome<PatchBody> {
 
 /// The options of a DELETE: the body, else the query.
 pub(crate) async fn delete_options(request: Request, params: &Params) -> Outcome<DeleteOptions> {
-    let yaml = content_type(&request).contains("yaml");
+    let content_type = content_type(&request);
     let bytes = read(request).await?;
     let mut options = if bytes.is_empty() {
         DeleteOptions::default()
     } else {
-        let value = if yaml { parse_yaml(&bytes)? } else { parse_json(&bytes)? };
+        let value = match content_type.as_str() {
+            PROTOBUF => parse_protobuf(&bytes)?,
+            yaml if yaml.contains("yaml") => parse_yaml(&bytes)?,
+            _ => parse_json(&bytes)?,
+        };
         serde_json::from_value(value)
             .map_err(|error| ApiError::bad_request(format!("the body is not DeleteOptions: {error}")))?
     };

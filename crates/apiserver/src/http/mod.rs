@@ -10,6 +10,7 @@ mod openapi;
 mod params;
 mod path;
 mod pods;
+mod protobuf;
 mod rbac;
 mod read;
 mod remove;

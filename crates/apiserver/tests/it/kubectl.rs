@@ -124,6 +124,7 @@ async fn a_real_kubectl_applies_gets_describes_watches_patches_and_deletes() {
     let kubectl = Kubectl { program, folder };
 
     objects(&kubectl).await;
+    protobuf(&kubectl).await;
     watching(&kubectl).await;
     custom_kinds(&kubectl).await;
 }
@@ -156,6 +157,38 @@ async fn objects(kubectl: &Kubectl) {
     assert!(kubectl.fail(&["get", "cm", "absent"]).await.contains("(NotFound)"));
     let diff = kubectl.output(&["diff", "-f", &manifest]).await;
     assert!(String::from_utf8_lossy(&diff.stdout).contains("replicas: 3"), "{diff:?}");
+}
+
+/// The verbs whose bodies kubectl writes in protobuf since 1.35, with no way back to JSON.
+async fn protobuf(kubectl: &Kubectl) {
+    for made in [
+        "configmap typed --from-literal=a=b --from-literal=empty=",
+        "secret generic typed --from-literal=a=b",
+        "namespace typed",
+        "serviceaccount typed",
+        "service clusterip typed --tcp=80:web",
+        "job typed --image=busybox -- true",
+        "role typed --verb=get,list --resource=pods",
+        "clusterrole typed --verb=get --non-resource-url=/metrics",
+        "rolebinding typed --role=typed --serviceaccount=default:typed",
+        "clusterrolebinding typed --clusterrole=typed --user=jane",
+    ] {
+        let arguments: Vec<&str> = std::iter::once("create").chain(made.split(' ')).collect();
+        assert!(kubectl.run(&arguments).await.contains("created"), "{made}");
+    }
+    let get = async |what: &str, path: &str| kubectl.run(&["get", what, "typed", "-o", path]).await;
+    assert_eq!(get("cm", "jsonpath={.data}").await, r#"{"a":"b","empty":""}"#);
+    assert_eq!(get("secret", "jsonpath={.data.a} {.type}").await, "Yg== Opaque");
+    let port = r#"{"name":"80-web","port":80,"protocol":"TCP","targetPort":"web"}"#;
+    assert_eq!(get("svc", "jsonpath={.spec.ports[0]}").await, port);
+    assert_eq!(get("job", "jsonpath={.spec.template.spec.containers[0].command}").await, r#"["true"]"#);
+    assert_eq!(get("role", "jsonpath={.rules[0].verbs}").await, r#"["get","list"]"#);
+    let subject = r#"{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"jane"}"#;
+    assert_eq!(get("clusterrolebinding", "jsonpath={.subjects[0]}").await, subject);
+    assert_eq!(kubectl.run(&["create", "token", "typed", "--duration=1h"]).await.trim().split('.').count(), 3);
+    assert_eq!(kubectl.run(&["auth", "can-i", "get", "pods"]).await, "yes\n");
+    assert!(kubectl.run(&["auth", "whoami"]).await.contains("admin"));
+    assert!(kubectl.run(&["auth", "can-i", "--list"]).await.contains("Resources"));
 }
 
 /// Waits for the line that tells of this change of this object.
