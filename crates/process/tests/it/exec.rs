@@ -124,7 +124,8 @@ fn exec_is_killed_when_its_handle_is_dropped() {
     run(async {
         let (container, mark) = (sleeper().await, mark());
         let process = container.exec(shell(&format!("exec sleep {mark}"))).await.unwrap();
-        assert_eq!(processes_with(&mark), [process.host_pid()]);
+        // While the shell becomes the program it has no command line.
+        until("the program", || processes_with(&mark) == [process.host_pid()]).await;
         drop(process);
         until("nothing left", || processes_with(&mark).is_empty()).await;
         end(container).await;
