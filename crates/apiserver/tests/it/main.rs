@@ -9,6 +9,7 @@ mod controllers_workloads;
 mod crud;
 mod durability;
 mod faults;
+mod kube_controller;
 mod kubectl;
 mod patches;
 mod refusing_disk;
