@@ -2,6 +2,8 @@
 //!
 //! A benchmark: it prints what it saw and fails only when something does not work at all.
 
+#[path = "../../tests/e2e/apart.rs"]
+mod apart;
 #[path = "../../tests/e2e/plane.rs"]
 #[expect(dead_code, reason = "shared with the end to end tests, which use all of it")]
 mod plane;
