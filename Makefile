@@ -6,7 +6,7 @@ CARGO_FLAGS := --locked
 FEATURES := --features coregent-cli/failpoints
 DATA_DIR ?= .coregent
 
-.PHONY: up down test lint bench build
+.PHONY: up down test test-apart lint bench build
 
 up: ## start the embedded control plane with a three-member PostgreSQL
 	@dev/setup
@@ -27,6 +27,12 @@ test: ## run every test that can run on this machine
 	else \
 		cargo test $(CARGO_FLAGS) --workspace $(FEATURES); \
 	fi
+	@$(MAKE) --no-print-directory test-apart
+
+test-apart: ## the end to end again with the controllers as a process of their own, which reach nothing but the API
+	COREGENT_E2E_CONTROLLERS=apart cargo test $(CARGO_FLAGS) --workspace $(FEATURES) --test e2e -- \
+		failover:: restart:: older_store:: switchover:: zombie:: damaged_data:: clock_set_back:: \
+		--skip the_controllers_as_a_process_of_their_own
 
 lint: ## formatting and clippy
 	cargo fmt --all --check

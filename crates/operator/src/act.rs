@@ -292,7 +292,7 @@ impl Actor {
     pub(crate) async fn read_cluster(&self, view: &View) {
         let api: Api<DatabaseCluster> = self.api(view);
         if let Ok(Ok(Some(found))) = tokio::time::timeout(ANSWER, api.get_opt(&view.cluster.name_any())).await {
-            self.cache.wrote_cluster(found);
+            self.cache.read_cluster(found, &view.cluster);
         }
     }
 
@@ -300,7 +300,7 @@ impl Actor {
     pub(crate) async fn read_lease(&self, view: &View, name: &str) {
         let api: Api<Lease> = self.api(view);
         if let Ok(Ok(Some(found))) = tokio::time::timeout(ANSWER, api.get_opt(name)).await {
-            self.cache.wrote_lease(found);
+            self.cache.read_lease(found, view.lease.as_ref().filter(|held| held.name_any() == name));
         }
     }
 

@@ -202,6 +202,18 @@ impl Cache {
         self.lock().clusters.wrote(cluster);
     }
 
+    /// Takes in what was read after a write on `before` was refused. It was asked for after `before` was held: if that is
+    /// held still, the API knows better, even where its versions are lower (failover.md F14).
+    pub fn read_cluster(&self, cluster: DatabaseCluster, before: &DatabaseCluster) {
+        self.lock().clusters.read(cluster, version_of(before));
+    }
+
+    /// See [`Cache::read_cluster`]; nothing was held where `before` is `None`.
+    pub fn read_lease(&self, lease: Lease, before: Option<&Lease>) {
+        let now = self.clock.now();
+        self.lock().leases.read(lease, before.map(version_of), now);
+    }
+
     /// See [`Cache::wrote_cluster`].
     pub fn wrote_lease(&self, lease: Lease) {
         let now = self.clock.now();
@@ -298,8 +310,20 @@ impl<K: ResourceExt> Table<K> {
 
     /// Takes in the answer of a write of ours.
     fn wrote(&mut self, object: K) {
-        self.ours.wrote(key_of(&object));
-        self.put(object);
+        let key = key_of(&object);
+        if self.put(object) {
+            self.ours.wrote(key);
+        }
+    }
+
+    /// Takes in what was read while version `before` was held.
+    fn read(&mut self, object: K, before: u64) {
+        let key = key_of(&object);
+        if self.objects.get(&key).is_some_and(|held| version_of(held.as_ref()) == before) {
+            self.objects.insert(key, Arc::new(object));
+        } else {
+            self.put(object);
+        }
     }
 
     fn take(&mut self, change: Change<K>, mut touched: impl FnMut(&K)) {
@@ -391,6 +415,21 @@ mod tests {
         table.take(Change::Listed(vec![map("a", 200), map("b", 300)]), |map| touched.push(map.name_any()));
         assert_eq!(versions(&table), [200, 900]);
         assert_eq!(touched, ["gone", "a", "b"]);
+    }
+
+    #[test]
+    fn what_is_read_after_a_refused_write_replaces_what_was_held_then_and_nothing_that_came_since() {
+        let mut table = Table::default();
+        table.put(map("a", 500));
+        table.take(Change::Listing, |_| ());
+        table.read(map("a", 200), 500);
+        assert_eq!(versions(&table), [200]);
+        table.take(Change::Applied(map("a", 700)), |_| ());
+        table.read(map("a", 300), 200);
+        assert_eq!(versions(&table), [700]);
+        // Nor does it protect anything from the list.
+        table.take(Change::Listed(vec![map("a", 250)]), |_| ());
+        assert_eq!(versions(&table), [250]);
     }
 
     #[test]

@@ -34,10 +34,19 @@ impl Leases {
         self.leases.iter().filter(move |((of, _), _)| of == namespace).map(|(_, tracked)| tracked)
     }
 
-    /// Takes in the answer of a write of ours, or what was read after one that failed.
+    /// Takes in the answer of a write of ours.
     pub(super) fn wrote(&mut self, lease: Lease, now: Monotonic) {
-        self.ours.wrote(key_of(&lease));
+        let (key, version) = (key_of(&lease), version_of(&lease));
         self.put(lease, now, false);
+        if self.leases.get(&key).is_some_and(|held| version_of(&held.lease) == version) {
+            self.ours.wrote(key);
+        }
+    }
+
+    /// Takes in what was read while version `before` was held.
+    pub(super) fn read(&mut self, lease: Lease, before: Option<u64>, now: Monotonic) {
+        let held = self.leases.get(&key_of(&lease)).map(|held| version_of(&held.lease));
+        self.put(lease, now, held.is_some() && held == before);
     }
 
     fn put(&mut self, lease: Lease, now: Monotonic, replaces: bool) {
