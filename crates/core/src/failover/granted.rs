@@ -43,6 +43,9 @@ pub(super) fn watch(draft: &mut Draft<'_>, lease: &Lease, target: &Target) {
     if draft.is_idle() && primary.is_some() {
         switchover::answer(draft, lease);
     }
+    if draft.is_idle() {
+        switchover::leave_node(draft, lease);
+    }
 }
 
 /// Why the named member is to be deposed, if it is.

@@ -9,9 +9,14 @@ use crate::report::MemberState;
 /// The member whose pod may carry the leader's label now, if there is one: it was named, holds the Lease with this very
 /// process, and says that it lets clients in.
 pub fn open_primary<'a>(world: &World, lease: &'a Lease) -> Option<&'a MemberName> {
+    reported_primary(world, lease).filter(|member| world.live_report(member).is_some())
+}
+
+/// The same by its own word alone: a node that has gone NotReady says nothing of an agent that goes on renewing.
+pub fn reported_primary<'a>(world: &World, lease: &'a Lease) -> Option<&'a MemberName> {
     let target = lease.fence.target.as_ref()?;
     let Holder::Member(holder) = &lease.holder else { return None };
-    let report = world.live_report(&holder.member)?;
+    let report = world.members.get(&holder.member)?.report.as_ref()?;
     let open = report.state == MemberState::Primary
         && report.ready
         && report.pod_uid == holder.pod_uid

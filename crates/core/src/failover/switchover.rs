@@ -4,7 +4,7 @@ use super::decision::Remembered;
 use super::draft::Draft;
 use super::labels;
 use super::raise;
-use super::world::{Holder, Lease, SwitchoverRequest, World};
+use super::world::{Holder, Lease, World};
 use crate::fence::Handover;
 use crate::names::MemberName;
 use crate::operation::{BlockingOperation, OperationId, Outcome, Start, StepId};
@@ -17,6 +17,14 @@ const UNDO_AFTER: u64 = 4_500;
 const MAX_LAG: u64 = 1 << 20;
 /// The reason of a switchover that a person asked for.
 const REQUESTED: &str = "SwitchoverRequested";
+/// The reason of a switchover away from a node that is NotReady while the agent there lives (F15).
+pub const NODE_NOT_READY: &str = "PrimaryNodeNotReady";
+/// How long the node must have been NotReady: one that comes back at once is no reason for a pause of writes.
+const NOT_READY_FOR: u64 = 10_000;
+/// Name of the fact that the primary's node is NotReady, for [`World::held`].
+pub const FACT_NOT_READY: &str = "primary-node-not-ready";
+/// A Lease unchanged for so long is no sign of a living agent any more: what follows is a failover.
+const RENEWED_WITHIN: u64 = 3_200;
 
 /// Looks at the request, if there is a new one, and starts the operation or says why not.
 pub(super) fn answer(draft: &mut Draft<'_>, lease: &Lease) {
@@ -29,7 +37,7 @@ pub(super) fn answer(draft: &mut Draft<'_>, lease: &Lease) {
         return;
     }
     match destination(world, lease, request.to.as_ref()) {
-        Ok(to) => start(draft, lease, request, &to),
+        Ok(to) => start(draft, lease, Some(&request.id), REQUESTED, &to),
         Err(why) => {
             draft.memory.handled_request = Some(format!("{}: {why}", request.id));
             draft.remember(Remembered::RequestHandled);
@@ -46,25 +54,47 @@ fn is_handled(world: &World, id: &str) -> bool {
         .is_some_and(|handled| handled == id || handled.strip_prefix(id).is_some_and(|rest| rest.starts_with(':')))
 }
 
-fn start(draft: &mut Draft<'_>, lease: &Lease, request: &SwitchoverRequest, to: &MemberName) {
+fn start(draft: &mut Draft<'_>, lease: &Lease, request: Option<&str>, reason: &str, to: &MemberName) {
     let start = Start {
         operation: OperationId::PrimaryDbCountSpecEnforcement,
         step: StepId::PrimaryDbSwitchingOver,
-        id: Some(request.id.clone()),
+        id: request.map(ToOwned::to_owned),
         subject: Some(to.to_string()),
         epoch: lease.epoch.0,
-        reason: Some(REQUESTED.to_owned()),
+        reason: Some(reason.to_owned()),
     };
     if let Ok(operations) = draft.world.operations().start(start, draft.world.wall) {
         draft.memory.operations = operations;
         draft.remember(Remembered::OperationStarted);
-        draft.event(false, "SwitchoverStarted", format!("handing over to {to}"));
+        let why = if reason == NODE_NOT_READY { "the primary's node is NotReady: " } else { "" };
+        draft.event(!why.is_empty(), "SwitchoverStarted", format!("{why}handing over to {to}"));
+    }
+}
+
+/// F15: a primary whose node is NotReady while its agent lives hands over before that node can take it along.
+pub(super) fn leave_node(draft: &mut Draft<'_>, lease: &Lease) {
+    let world = draft.world;
+    let renewed = world.now.since(lease.unchanged_since) < RENEWED_WITHIN;
+    let not_ready = labels::reported_primary(world, lease)
+        .and_then(|primary| world.members.get(primary)?.pod.as_ref())
+        .is_some_and(|pod| !pod.node_ready && !pod.deleting);
+    if !renewed || !not_ready || world.cluster.failover_disabled || world.operations().active.is_some() {
+        return;
+    }
+    let held = draft.hold(FACT_NOT_READY);
+    if held < NOT_READY_FOR {
+        return draft.again(NOT_READY_FOR - held);
+    }
+    match destination(world, lease, None) {
+        Ok(to) => start(draft, lease, None, NODE_NOT_READY, &to),
+        Err(why) => draft.diagnose(format!("the primary's node is NotReady, and it stays there: {why}")),
     }
 }
 
 /// Who takes over: the one asked for, or the one that is least behind.
 fn destination(world: &World, lease: &Lease, to: Option<&MemberName>) -> Result<MemberName, String> {
-    let primary = labels::open_primary(world, lease).ok_or("there is no primary to hand over from; try again later")?;
+    let primary =
+        labels::reported_primary(world, lease).ok_or("there is no primary to hand over from; try again later")?;
     match to {
         Some(to) if to == primary => Err(format!("{to} is the primary already")),
         Some(to) if !world.members.contains_key(to) => {
@@ -87,7 +117,7 @@ fn is_able(world: &World, primary: &MemberName, to: &MemberName) -> Result<u64, 
     if report.state != MemberState::Streaming {
         return Err(format!("{to} does not stream from {primary} ({:?}); wait until it does", report.state));
     }
-    let lag = lag_of(world.live_report(primary), to);
+    let lag = lag_of(world.members.get(primary).and_then(|known| known.report.as_ref()), to);
     if lag > MAX_LAG {
         return Err(format!("{to} is {lag} bytes behind {primary}, more than {MAX_LAG}; wait until it has caught up"));
     }
@@ -193,9 +223,14 @@ pub(super) fn overtaken(draft: &mut Draft<'_>, primary: &MemberName) {
     }
 }
 
+/// Answers the request that the operation carries out. One that nobody asked for answers nobody: to write its id over
+/// that of the last request would carry that one out once more.
 fn answer_with(draft: &mut Draft<'_>, why_not: Option<&str>) {
     let Some(active) = draft.world.operations().active.as_ref() else { return };
     let id = &active.id;
+    if draft.world.cluster.switchover.as_ref().is_none_or(|request| request.id != *id) {
+        return;
+    }
     draft.memory.handled_request = Some(why_not.map_or_else(|| id.clone(), |why| format!("{id}: {why}")));
 }
 

@@ -113,7 +113,7 @@ fn the_end_of_a_switchover_answers_its_request() {
     for (reason, outcome, handled) in
         [("SwitchoverRequested", Outcome::Completed, "r1"), ("SwitchoverUndone", Outcome::Undone, "r1: ")]
     {
-        let mut world = healthy();
+        let mut world = requested(Some("1"));
         let mut active = operation(StepId::PrimaryDbSwitchingOver, 0, reason, "1");
         active.id = "r1".into();
         world.memory.operations.active = Some(active);
@@ -132,4 +132,53 @@ fn a_switchover_whose_controller_died_before_the_raise_looks_again() {
     let decision = decide(&world);
     assert_eq!(decision.memory.operations.active, None);
     assert!(decision.memory.handled_request.unwrap().starts_with("r1: "));
+}
+
+/// F15: each row is for how long the node of the primary has been NotReady, what else is so, and to whom it hands over.
+#[test]
+fn a_primary_whose_node_is_not_ready_while_its_agent_lives_hands_over() {
+    type Change = fn(&mut World);
+    let table: [(&str, u64, Change, Option<&str>); 6] = [
+        ("for long enough", 10_000, |_| (), Some("orders-2")),
+        ("not for long yet", 9_999, |_| (), None),
+        (
+            "its Lease is not renewed: that is a failover's affair",
+            10_000,
+            |w| w.lease_mut().unchanged_since = Monotonic(NOW - 3_200),
+            None,
+        ),
+        ("failover is switched off", 10_000, |w| w.cluster.failover_disabled = true, None),
+        (
+            "the others' nodes are NotReady as well",
+            10_000,
+            |w| {
+                w.pod_mut("2").node_ready = false;
+                w.pod_mut("3").node_ready = false;
+            },
+            None,
+        ),
+        ("the best is on a NotReady node too", 10_000, |w| w.pod_mut("2").node_ready = false, Some("orders-3")),
+    ];
+    for (what, held, change, expected) in table {
+        let mut world = healthy();
+        world.memory.handled_request = Some("r0".into());
+        world.cluster.switchover = Some(SwitchoverRequest { id: "r0".into(), to: Some(name("3")) });
+        world.pod_mut("1").node_ready = false;
+        world.held.insert(switchover::FACT_NOT_READY.into(), Monotonic(NOW - held));
+        change(&mut world);
+        let decision = decide(&world);
+        let active = decision.memory.operations.active.clone();
+        assert_eq!(active.as_ref().and_then(|active| active.subject.as_deref()), expected, "{what}");
+        let Some(to) = expected else { continue };
+        assert_eq!(active.and_then(|active| active.reason).as_deref(), Some("PrimaryNodeNotReady"));
+        assert!(decision.events.iter().any(|event| event.warning && event.note.contains("NotReady")), "{what}");
+        world.memory = decision.memory;
+        let raise = format!("raise to epoch 2 (if version 90), hand over from orders-1 to {to}");
+        assert_eq!(steps(&world).last(), Some(&raise), "{what}");
+        assert_eq!(
+            world.memory.handled_request.as_deref(),
+            Some("r0"),
+            "an older request is not carried out once more"
+        );
+    }
 }
