@@ -30,6 +30,14 @@ fn sh(script: &str) -> serde_json::Value {
     json!({"name": "main", "image": "busybox", "command": ["sh", "-c", script]})
 }
 
+/// Makes a container ready once it has made `/tmp/ready`: without a probe it is as soon as it is started, before it has
+/// done anything.
+fn ready_once(mut container: serde_json::Value) -> serde_json::Value {
+    let probe = json!({"exec": {"command": ["test", "-e", "/tmp/ready"]}, "periodSeconds": 1});
+    container["readinessProbe"] = probe;
+    container
+}
+
 fn init_containers_run_in_order_and_a_finished_pod_has_succeeded() {
     fixture::run(|world| async move {
         let step = |name: &str, script: &str| {
@@ -138,8 +146,8 @@ fn a_killed_container_is_reported_and_runs_again_at_once() {
 
 fn a_deleted_pod_is_gone_only_when_its_processes_are() {
     fixture::run(|world| async move {
-        let script = "trap 'echo stopping; exit 3' TERM; echo ready; while :; do sleep 0.05; done";
-        world.pod("p", json!({"containers": [sh(script)]})).await;
+        let main = ready_once(sh("trap 'echo stopping; exit 3' TERM; touch /tmp/ready; while :; do sleep 0.05; done"));
+        world.pod("p", json!({"containers": [main]})).await;
         let pod = world.until("p", "running container", is_ready).await;
         world.pods().delete("p", &DeleteParams::default()).await.unwrap();
         let ended = world
@@ -163,8 +171,10 @@ fn a_node_that_stops_stops_the_pods_with_the_label_once_all_others_are_gone() {
     fixture::run(|mut world| async move {
         let shared = tempfile::tempdir().unwrap();
         let until_told = |at_the_end: &str| {
-            json!({"name": "main", "image": "busybox", "volumeMounts": [{"name": "shared", "mountPath": "/shared"}],
-                "command": ["sh", "-c", format!("trap '{at_the_end}; exit' TERM; while :; do sleep 0.01; done")]})
+            let script = format!("trap '{at_the_end}; exit' TERM; touch /tmp/ready; while :; do sleep 0.01; done");
+            let mut main = ready_once(sh(&script));
+            main["volumeMounts"] = json!([{"name": "shared", "mountPath": "/shared"}]);
+            main
         };
         let pod = |name: &str, stops: &str, at_the_end: &str| {
             json!({"metadata": {"name": name, "labels": {"stops": stops}}, "spec": {"nodeName": "node-1",
@@ -216,8 +226,8 @@ fn a_changed_config_map_reaches_a_running_container() {
 
 fn a_pod_is_ready_when_its_probe_says_so() {
     fixture::run(|world| async move {
-        let mut main = sh("until test -e /shared/go; do sleep 0.05; done; touch /tmp/ready; exec sleep 1000");
-        main["readinessProbe"] = json!({"exec": {"command": ["test", "-e", "/tmp/ready"]}, "periodSeconds": 1});
+        let mut main =
+            ready_once(sh("until test -e /shared/go; do sleep 0.05; done; touch /tmp/ready; exec sleep 1000"));
         main["volumeMounts"] = json!([{"name": "shared", "mountPath": "/shared"}]);
         let shared = tempfile::tempdir().unwrap();
         let spec = json!({"containers": [main], "terminationGracePeriodSeconds": 0,
@@ -232,7 +242,7 @@ fn a_pod_is_ready_when_its_probe_says_so() {
 
 fn a_restarted_node_runs_the_same_pods_again_with_the_same_address() {
     fixture::run(|mut world| async move {
-        let mut main = sh("echo run >>/data/runs; exec sleep 1000");
+        let mut main = ready_once(sh("echo run >>/data/runs; touch /tmp/ready; exec sleep 1000"));
         main["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
         let spec = json!({"containers": [main], "terminationGracePeriodSeconds": 0,
             "volumes": [{"name": "data", "emptyDir": {}}]});
