@@ -19,7 +19,7 @@ pub struct Cli {
     pub verb: Verb,
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed; 2 refused or wrong usage, nothing was changed; 3 not yet.
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed; 2 refused or wrong usage, nothing was changed; 3 not yet, also where no control plane answers; 4 partly done.
 Without --kubeconfig it talks to the embedded plane of --data-dir (default .coregent) when that folder holds one, else to $KUBECONFIG or ~/.kube/config.";
 
 /// What to do.

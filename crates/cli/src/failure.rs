@@ -11,6 +11,8 @@ pub enum ExitCode {
     Refused = 2,
     /// Not yet: trying again later may work.
     NotYet = 3,
+    /// Partly done: what is named was done, the rest was not.
+    Partly = 4,
 }
 
 /// What was refused or failed, why, and what to do: one line each, never a backtrace.
@@ -62,7 +64,8 @@ impl Failure {
     pub fn from_api(what: impl Display, error: kube::Error) -> Failure {
         match error {
             kube::Error::Api(status) => Failure::from_status(what, &status),
-            other => Failure::failed(
+            // Nobody answers: nothing was changed, and once somebody does it may work.
+            other => Failure::not_yet(
                 what,
                 chain(&other),
                 "check that the control plane runs: `coregent up` starts an embedded one, `--kubeconfig` names another",
@@ -75,8 +78,12 @@ impl Failure {
             (404, _) => "look at the name and the namespace: `coregent get KIND -n NAMESPACE` lists what is there",
             (401, _) => "the token is not valid here: use the kubeconfig that this control plane wrote",
             (403, _) => "ask for the permission, or use an account that has it",
+            (409, "Conflict") if is_about_owners(status) => {
+                "leave that field out of the manifest to keep what the other one set (`kubectl scale` sets spec.replicas), or \
+                 take the field over with --force"
+            }
             (409, _) => "somebody else changed it in between: look at it again and repeat",
-            (400 | 422, _) => "correct the manifest; nothing was changed",
+            (400 | 422, _) => "correct what is named above; nothing was changed",
             (507, _) => "make room on the disk of the control plane's data folder and try again",
             (429 | 503 | 504, _) => "the control plane is busy: try again in a moment",
             _ => "look at `coregent events` for the reason",
@@ -86,8 +93,15 @@ impl Failure {
             429 | 503 | 504 | 507 => ExitCode::NotYet,
             _ => ExitCode::Failed,
         };
-        Failure::new(code, what, &status.message, remedy)
+        // What a rule says of itself says it all: that its value is an object helps nobody.
+        Failure::new(code, what, status.message.replace("Invalid value: \"object\": ", ""), remedy)
     }
+}
+
+/// A server-side apply met fields that another manager owns.
+fn is_about_owners(status: &kube::core::Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.into_iter().any(|cause| cause.reason == "FieldManagerConflict")
 }
 
 /// An error with its causes in one line, without saying the same thing twice.
@@ -107,6 +121,28 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn of(status: serde_json::Value) -> Failure {
+        Failure::from_status("cannot apply", &serde_json::from_value(status).unwrap())
+    }
+
+    #[test]
+    fn a_conflict_of_owners_is_told_from_one_of_versions() {
+        let owners = of(serde_json::json!({"code": 409, "reason": "Conflict",
+            "message": "Apply failed with 1 conflict: conflict with \"kubectl\" with subresource \"scale\": .spec.replicas",
+            "details": {"causes": [{"reason": "FieldManagerConflict", "field": ".spec.replicas"}]}}));
+        assert!(owners.remedy.contains("--force") && owners.remedy.contains("kubectl scale"), "{owners:?}");
+        let versions = of(serde_json::json!({"code": 409, "reason": "Conflict", "message": "it has been modified"}));
+        assert!(versions.remedy.contains("look at it again"), "{versions:?}");
+    }
+
+    #[test]
+    fn what_a_rule_says_is_not_preceded_by_what_a_machine_calls_its_value() {
+        let refused = of(serde_json::json!({"code": 422, "reason": "Invalid",
+            "message": "DatabaseCluster.coregent.io \"a\" is invalid: spec: Invalid value: \"object\": spec.port 8008 is taken"}));
+        assert_eq!(refused.why, "DatabaseCluster.coregent.io \"a\" is invalid: spec: spec.port 8008 is taken");
+        assert_eq!(refused.code, ExitCode::Refused);
+    }
 
     #[test]
     fn a_failure_is_three_lines_whatever_its_texts_hold() {

@@ -64,7 +64,7 @@ fn run(cli: Cli) -> Outcome<i32> {
 
 async fn dispatch(cli: Cli) -> Outcome<i32> {
     match cli.verb {
-        Verb::Up(up) => up::run(&cli.target, up).await.map(|()| 0),
+        Verb::Up(up) => up::run(&cli.target, up).await,
         Verb::Down(down) => up::down(&cli.target, &down).await.map(|()| 0),
         Verb::Operator(operator) => up::operator::run(&cli.target, operator).await.map(|()| 0),
         other => {

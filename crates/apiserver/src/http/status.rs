@@ -63,8 +63,12 @@ impl ApiError {
     }
 
     pub fn invalid(kind: &Kind, name: &str, causes: &[Cause]) -> ApiError {
-        let complaints: Vec<String> =
-            causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+        // A rule about the object as a whole has no field to name.
+        let complaint = |cause: &Cause| match cause.field.as_str() {
+            "" => cause.message.clone(),
+            field => format!("{field}: {}", cause.message),
+        };
+        let complaints: Vec<String> = causes.iter().map(complaint).collect();
         let complaints = match complaints.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),

@@ -57,7 +57,11 @@ pub struct FieldError {
 
 impl fmt::Display for FieldError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}: {}", self.path, self.message)
+        match self.path.as_str() {
+            // A rule about the object as a whole has no field to name.
+            "" => out.write_str(&self.message),
+            path => write!(out, "{path}: {}", self.message),
+        }
     }
 }
 

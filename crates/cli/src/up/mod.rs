@@ -16,16 +16,17 @@ mod part;
 mod plane;
 mod progress;
 mod reach;
+mod rehearsal;
 mod signals;
 mod summary;
 
 use crate::connection::Target;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{ExitCode, Failure, Outcome};
 use crate::manifest::{self, Document};
 use crate::say;
 use crate::verbs;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use down::{Args as DownArgs, run as down};
@@ -57,7 +58,7 @@ pub struct Args {
 ///
 /// # Errors
 /// What it refuses is refused before anything is started.
-pub async fn run(target: &Target, args: Args) -> Outcome {
+pub async fn run(target: &Target, args: Args) -> Outcome<i32> {
     let documents = manifest::read(&args.filename)?;
     coregent_process::check_support().map_err(|error| {
         Failure::refused(
@@ -66,8 +67,10 @@ pub async fn run(target: &Target, args: Args) -> Outcome {
             "allow user namespaces as named above, or run as root",
         )
     })?;
+    let namespace = target.namespace.as_deref().unwrap_or("default");
+    rehearsal::refuse_bad(&documents, &target.data_dir(), namespace).await?;
     if args.detach {
-        in_background(target, &args, &documents).await
+        in_background(target, &args, &documents).await.map(|()| 0)
     } else {
         in_foreground(target, &args, &documents).await
     }
@@ -77,6 +80,29 @@ async fn in_background(target: &Target, args: &Args, documents: &[Document]) -> 
     for note in detach::start(&target.data_dir(), args).await? {
         say::err(note.render());
     }
+    follow_up(target, args, documents).await.map_err(|failure| still_runs(failure, &target.data_dir()))
+}
+
+/// The plane was started by this very command, and goes on.
+fn still_runs(failure: Failure, data_dir: &Path) -> Failure {
+    let code = match failure.code {
+        // It says itself that everything goes on.
+        ExitCode::NotYet => return failure,
+        ExitCode::Refused => ExitCode::Partly,
+        other => other,
+    };
+    let dir = data_dir.display();
+    let remedy = failure.remedy.trim_end_matches("; nothing was changed");
+    Failure {
+        code,
+        remedy: format!(
+            "{remedy}; the control plane in {dir} was started and goes on: `coregent apply -f` the rest, or `coregent down`"
+        ),
+        ..failure
+    }
+}
+
+async fn follow_up(target: &Target, args: &Args, documents: &[Document]) -> Outcome {
     let connection = Target { kubeconfig: None, context: None, data_dir: Some(target.data_dir()), ..target.clone() }
         .connect()
         .await?;
@@ -94,12 +120,12 @@ async fn in_background(target: &Target, args: &Args, documents: &[Document]) -> 
     Ok(())
 }
 
-async fn in_foreground(target: &Target, args: &Args, documents: &[Document]) -> Outcome {
+async fn in_foreground(target: &Target, args: &Args, documents: &[Document]) -> Outcome<i32> {
     let plane = match plane::Plane::start(&target.data_dir(), args).await {
         Ok(plane) => plane,
         Err(failure) => {
-            detach::report(Err(&failure));
-            return Err(failure);
+            // Whoever started this in the background says it; the log is of a plane that runs, perhaps another.
+            return if detach::report(Err(&failure)) { Ok(failure.code as i32) } else { Err(failure) };
         }
     };
     plane.notes().iter().for_each(|note| say::err(note.render()));
@@ -128,5 +154,5 @@ async fn in_foreground(target: &Target, args: &Args, documents: &[Document]) -> 
         outcome = plane.until_stopped() => outcome,
     };
     plane.stop().await;
-    outcome
+    outcome.map(|()| 0)
 }

@@ -2,11 +2,13 @@
 
 use crate::connection::Connection;
 use crate::failure::{Failure, Outcome};
-use crate::kinds::{Kinds, kind_and_name};
+use crate::kinds::{Kinds, Served, kind_and_name};
 use crate::manifest;
 use crate::say;
 use futures::{StreamExt, TryStreamExt};
-use kube::api::{Api, DeleteParams, DynamicObject, PropagationPolicy, WatchEvent, WatchParams};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::ResourceExt;
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PropagationPolicy, WatchEvent, WatchParams};
 use std::path::PathBuf;
 
 /// What to delete and how.
@@ -18,6 +20,9 @@ pub struct Args {
     /// Delete what these manifests name
     #[arg(short, long, value_name = "FILE")]
     pub filename: Vec<PathBuf>,
+    /// Delete every object of KIND whose labels match
+    #[arg(short = 'l', long, value_name = "LABELS", conflicts_with = "filename")]
+    pub selector: Option<String>,
     /// Do not wait until it is gone
     #[arg(long)]
     pub no_wait: bool,
@@ -35,25 +40,7 @@ pub struct Args {
 /// When one is not there or cannot be deleted.
 pub async fn run(connection: &Connection, args: &Args) -> Outcome {
     let kinds = Kinds::discover(connection).await?;
-    let mut objects = Vec::new();
-    if args.filename.is_empty() {
-        let (kind, name) = kind_and_name(&args.object)?;
-        let name = name.ok_or_else(|| Failure::refused("which object?", "no name was given", "type KIND NAME"))?;
-        objects.push((kinds.find(&kind)?, name, connection.namespace.clone()));
-    }
-    for document in manifest::read(&args.filename)?.into_iter().rev() {
-        let types = document.object.types.clone().unwrap_or_default();
-        let served = kinds.of(&types).ok_or_else(|| {
-            Failure::refused(
-                format!("cannot delete what {} names", document.origin),
-                "no such kind is served here",
-                "correct the manifest",
-            )
-        })?;
-        let namespace = document.object.metadata.namespace.clone().unwrap_or_else(|| connection.namespace.clone());
-        objects.push((served, document.object.metadata.name.clone().unwrap_or_default(), namespace));
-    }
-    for (served, name, namespace) in objects {
+    for (served, name, namespace) in asked_for(connection, args, &kinds).await? {
         let api = served.api(connection, &namespace);
         let params = DeleteParams {
             grace_period_seconds: args.grace_period,
@@ -70,14 +57,85 @@ pub async fn run(connection: &Connection, args: &Args) -> Outcome {
             gone(&api, &name, object.metadata.uid.as_deref()).await.map_err(|error| Failure::from_api(&what, error))?;
         }
         say::out(format_args!("{}/{name} deleted", served.display()));
+        if served.resource.kind == "DatabaseCluster" {
+            tell_what_stays(connection, &name, &namespace).await;
+        }
     }
     Ok(())
+}
+
+/// Kind, name and namespace of every object to be deleted.
+async fn asked_for<'a>(
+    connection: &Connection,
+    args: &Args,
+    kinds: &'a Kinds,
+) -> Outcome<Vec<(&'a Served, String, String)>> {
+    let mut objects = Vec::new();
+    if args.filename.is_empty() {
+        let (kind, name) = kind_and_name(&args.object)?;
+        let served = kinds.find(&kind)?;
+        match (name, &args.selector) {
+            (Some(name), None) => objects.push((served, name, connection.namespace.clone())),
+            (None, Some(selector)) => {
+                for name in matching(connection, served, selector).await? {
+                    objects.push((served, name, connection.namespace.clone()));
+                }
+            }
+            _ => {
+                return Err(Failure::refused(
+                    "which object?",
+                    "neither a name nor labels were given, or both",
+                    "type KIND NAME, or KIND -l LABELS",
+                ));
+            }
+        }
+    }
+    for document in manifest::read(&args.filename)?.into_iter().rev() {
+        let types = document.object.types.clone().unwrap_or_default();
+        let served = kinds.of(&types).ok_or_else(|| {
+            Failure::refused(
+                format!("cannot delete what {} names", document.origin),
+                "no such kind is served here",
+                "correct the manifest",
+            )
+        })?;
+        let namespace = document.object.metadata.namespace.clone().unwrap_or_else(|| connection.namespace.clone());
+        objects.push((served, document.object.metadata.name.clone().unwrap_or_default(), namespace));
+    }
+    Ok(objects)
+}
+
+async fn matching(connection: &Connection, served: &Served, selector: &str) -> Outcome<Vec<String>> {
+    let api = served.api(connection, &connection.namespace);
+    let what = format!("cannot list {}", served.resource.plural);
+    let list = api.list(&ListParams::default().labels(selector)).await;
+    let found: Vec<_> =
+        list.map_err(|error| Failure::from_api(what, error))?.items.iter().map(ResourceExt::name_any).collect();
+    if found.is_empty() {
+        say::err(format_args!("no {} match {selector}", served.resource.plural));
+    }
+    Ok(found)
+}
+
+/// A database that is gone by mistake must not take its data along: its volumes stay until somebody removes them.
+async fn tell_what_stays(connection: &Connection, name: &str, namespace: &str) {
+    let api: Api<PersistentVolumeClaim> = Api::namespaced(connection.client.clone(), namespace);
+    let labels = format!("{}={name}", coregent_api::labels::CLUSTER);
+    // It is no part of what was asked for: a list that fails makes no failure of it.
+    let Ok(claims) = api.list(&ListParams::default().labels(&labels)).await else { return };
+    let names: Vec<String> = claims.items.iter().map(ResourceExt::name_any).collect();
+    if !names.is_empty() {
+        say::err(format_args!(
+            "its data stays in {}; `coregent delete pvc -l {labels} -n {namespace}` removes it for good",
+            names.join(", ")
+        ));
+    }
 }
 
 /// Waits until the object of this uid is gone; another of the same name may have taken its place.
 async fn gone(api: &Api<DynamicObject>, name: &str, uid: Option<&str>) -> Result<(), kube::Error> {
     loop {
-        let list = api.list(&kube::api::ListParams::default().fields(&format!("metadata.name={name}"))).await?;
+        let list = api.list(&ListParams::default().fields(&format!("metadata.name={name}"))).await?;
         let same = |object: &DynamicObject| object.metadata.uid.as_deref() == uid;
         if !list.items.iter().any(same) {
             return Ok(());

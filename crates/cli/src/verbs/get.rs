@@ -11,7 +11,7 @@ use serde_json::Value;
 /// What to print.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// KIND, KIND NAME or KIND/NAME
+    /// KIND, KIND NAME or KIND/NAME; several kinds with commas: pods,pvc
     #[arg(value_name = "KIND [NAME]", num_args = 1..=2, required = true)]
     pub object: Vec<String>,
     /// Keep printing as things change
@@ -38,11 +38,21 @@ const AS_TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application
 pub async fn run(connection: &Connection, args: &Args) -> Outcome {
     let (kind, name) = kind_and_name(&args.object)?;
     let kinds = Kinds::discover(connection).await?;
-    let found = kinds.find_all(&kind)?;
+    let mut found = Vec::new();
+    for kind in kind.split(',').filter(|kind| !kind.is_empty()) {
+        found.extend(kinds.find_all(kind)?);
+    }
     if let (true, [one]) = (args.watch, found.as_slice()) {
         return watch(connection, one, name.as_deref(), args).await;
     }
     let several = found.len() > 1;
+    if args.watch && several {
+        return Err(Failure::refused(
+            "cannot watch several kinds",
+            "each is a watch of its own",
+            "name one kind with -w",
+        ));
+    }
     for served in found {
         print_once(connection, served, name.as_deref(), args, several).await?;
     }

@@ -22,9 +22,9 @@ pub struct Args {
     /// Return once it is asked for
     #[arg(long)]
     pub no_wait: bool,
-    /// How long to wait, in seconds
-    #[arg(long, default_value_t = 60)]
-    pub timeout: u64,
+    /// How long to wait: 90, 90s, 5m
+    #[arg(long, default_value = "60s", value_parser = super::wait::duration)]
+    pub timeout: Duration,
 }
 
 /// Asks the controller to hand over and waits for the outcome.
@@ -40,12 +40,12 @@ pub async fn run(connection: &Connection, args: &Args) -> Outcome {
         say::out(format_args!("asked {} to hand over from {from}", args.name));
         return Ok(());
     }
-    let outcome = tokio::time::timeout(Duration::from_secs(args.timeout), settled(&api, asked, &from, &id)).await;
+    let outcome = tokio::time::timeout(args.timeout, settled(&api, asked, &from, &id)).await;
     match outcome {
         Ok(done) => done,
         Err(_) => Err(Failure::not_yet(
             &what,
-            format!("{from} had not handed over after {} s", args.timeout),
+            format!("{from} had not handed over after {:?}", args.timeout),
             format!("look at `coregent status {}`: the operation goes on or is undone by itself", args.name),
         )),
     }

@@ -13,7 +13,7 @@ fn orders(spec: &str) -> String {
 
 #[test]
 fn a_manifest_that_cannot_be_carried_out_is_refused_with_the_field_and_nothing_is_made() {
-    let plane = Plane::up();
+    let plane = Plane::new();
     let table = [
         (
             "an unknown field",
@@ -54,11 +54,24 @@ fn a_manifest_that_cannot_be_carried_out_is_refused_with_the_field_and_nothing_i
         ("no YAML", "a: [".into(), "YAML"),
         ("no kind of ours", "apiVersion: coregent.io/v1alpha1\nkind: Nothing\nmetadata: {name: a}".into(), "Nothing"),
     ];
+    for (what, manifest, names) in &table {
+        let file = plane.write("bad.yaml", manifest);
+        let said = plane.refused(["up", "--detach", "-f", &file.display().to_string()], 2);
+        assert!(said.contains(names), "{what}: {said}");
+        assert!(!plane.data_dir().exists(), "{what}: refused before anything was made");
+    }
+    plane.must(["up", "--detach"]);
     for (what, manifest, names) in table {
         let file = plane.write("bad.yaml", &manifest);
         let said = plane.refused(["apply", "-f", &file.display().to_string()], 2);
         assert!(said.contains(names), "{what}: {said}");
     }
+    assert_eq!(plane.must(["get", "dbc", "-o", "name"]), "");
+    // A plane that was there before is started, since only it knows what the manifest meets; that it goes on is said.
+    plane.must(["down"]);
+    let file = plane.write("bad.yaml", &orders("{replicas: 0}"));
+    let said = plane.refused(["up", "--detach", "-f", &file.display().to_string()], 4);
+    assert!(said.contains("was started and goes on") && !said.contains("nothing was changed"), "{said}");
     assert_eq!(plane.must(["get", "dbc", "-o", "name"]), "");
 }
 
@@ -87,6 +100,14 @@ fn a_protected_setting_and_an_absent_secret_are_said_in_the_status_and_the_secre
     let everything =
         plane.must(["get", "dbc", "-o", "yaml"]) + &plane.must(["events"]) + &plane.must(["logs", "orders-1-0"]);
     assert!(!everything.contains("hunter2"), "a secret was printed");
+
+    // Who deletes the cluster is told that the data stays, and how it goes.
+    let said = text(&plane.run(["delete", "dbc", "orders"]).stderr);
+    let remedy = "delete pvc -l coregent.io/cluster=orders";
+    assert!(said.contains("data-orders-1-0") && said.contains(remedy), "{said}");
+    assert!(plane.must(["get", "pvc", "-o", "name"]).contains("data-orders-1-0"));
+    plane.must(remedy.split(' '));
+    assert_eq!(plane.must(["get", "pvc", "-o", "name"]), "");
 }
 
 #[test]
@@ -94,6 +115,8 @@ fn a_data_folder_in_use_or_of_a_newer_version_is_refused() {
     let plane = Plane::up();
     let said = plane.refused(["up", "--detach"], 2);
     assert!(said.contains(&plane.pid().to_string()), "{said}");
+    let log = std::fs::read_to_string(plane.data_dir().join("up.log")).expect("the log of the plane that runs");
+    assert!(!log.contains("cannot use the data folder"), "{log}");
     plane.must(["down"]);
     std::fs::write(plane.data_dir().join("format"), "999\n").expect("the format file");
     let said = plane.refused(["up", "--detach"], 2);

@@ -77,7 +77,9 @@ async fn a_database_that_cannot_be_is_refused_with_one_clear_message() {
     }
     let mut long = database(json!({}));
     long["metadata"]["name"] = json!("a".repeat(41));
-    assert!(refused::<DatabaseCluster>(&plane, long).await.contains("at most 40 lower-case letters"));
+    let message = refused::<DatabaseCluster>(&plane, long).await;
+    assert!(message.contains("at most 40 lower-case letters"), "{message}");
+    assert!(!message.contains(": : "), "a rule about the whole object names no field: {message}");
 }
 
 #[tokio::test]
