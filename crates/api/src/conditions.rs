@@ -20,6 +20,9 @@ pub const MEMBER_FAILED: &str = "MemberFailed";
 pub const SURPLUS_MEMBERS: &str = "SurplusMembers";
 /// An address of the cluster is not served, because something else has its port; names the address and what to do.
 pub const ADDRESS_UNAVAILABLE: &str = "AddressUnavailable";
+/// Members say that something weakens what the mode of replication promises, or that something happened that should not
+/// have (failover.md F11, F16).
+pub const WARNINGS: &str = "Warnings";
 /// On a Service of the embedded plane: whether its node listens on its address. `coregent_node::SERVED` is the same text.
 pub const SERVED: &str = "coregent.io/Served";
 /// The spec can be carried out; `False` names the field that cannot.

@@ -16,7 +16,7 @@ mod tests;
 mod world;
 
 pub use action::{Action, Decision, Job, LeaseWrite, Names, Purpose, Source};
-pub use decide::decide;
+pub use decide::{UNEXPECTED_PRIMARY, decide};
 pub use rejoin::{Relation, relation};
 pub use world::{
     Data, Engine, Held, JobKind, Mode, PrimaryLease, Settings, Standby, StandbySeen, Timing, TimingError, Volume,

@@ -209,6 +209,7 @@ impl Reconciler {
             (coregent_api::conditions::MEMBER_FAILED, "True", "MemberFailed"),
             (coregent_api::conditions::SURPLUS_MEMBERS, "True", "ScaleDownNotSupported"),
             (coregent_api::conditions::ADDRESS_UNAVAILABLE, "True", "AddressUnavailable"),
+            (coregent_api::conditions::WARNINGS, "True", "MemberWarns"),
         ] {
             let now = coregent_api::conditions::find(&wanted.conditions, kind).filter(|now| now.status == bad);
             let known = coregent_api::conditions::find(before, kind);

@@ -6,6 +6,7 @@ use coregent_core::member::{self, Data, Job};
 use coregent_core::names::{Epoch, Monotonic};
 use coregent_core::position::Promotion;
 use coregent_core::report;
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::pin::Pin;
 
@@ -16,6 +17,8 @@ pub struct Status {
     pub engine: member::Engine,
     /// A primary's standbys.
     pub standbys: Vec<report::Standby>,
+    /// What weakens a primary's promises (F16), one line each.
+    pub warnings: BTreeSet<String>,
 }
 
 /// What is durable in the volume outside the data folder.

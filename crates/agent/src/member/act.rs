@@ -105,6 +105,9 @@ impl<E: Engine> Agent<E> {
         if kind == JobKind::Promote {
             self.was_writable = true;
         }
+        if let Job::Stop { reason: member::UNEXPECTED_PRIMARY, .. } = &job {
+            self.unexpected_primary = true;
+        }
         tracing::info!(?kind, "begins");
         self.serial += 1;
         self.generation.set(self.generation.get() + 1);

@@ -160,6 +160,7 @@ impl<E: Engine> Agent<E> {
                 let streamed =
                     |before: &member::Engine| matches!(before, member::Engine::Standby(before) if before.streaming);
                 if standby.streaming && !streamed(&self.status.engine) {
+                    self.unexpected_primary = false;
                     self.engine.remove_old_set_aside();
                 }
             }

@@ -19,6 +19,7 @@ use coregent_core::report::MemberReport;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
@@ -137,6 +138,8 @@ pub(crate) struct Agent<E: Engine> {
     jobs_failed: u64,
     last_error: Option<String>,
     last_wait: Option<String>,
+    /// Its server was found writable without the Lease, and has not followed anybody since.
+    unexpected_primary: bool,
     exit: bool,
 }
 
@@ -168,7 +171,12 @@ impl<E: Engine> Agent<E> {
             generation: Rc::new(Cell::new(0)),
             poll: Rc::new(Notify::new()),
             pace: Rc::new(Cell::new(Duration::from_secs(1))),
-            status: Status { engine: member::Engine::Stopped { position: None }, standbys: Vec::new() },
+            status: Status {
+                engine: member::Engine::Stopped { position: None },
+                standbys: Vec::new(),
+                warnings: BTreeSet::new(),
+            },
+            unexpected_primary: false,
             expecting_since: clock.now(),
             failures: None,
             failed_starts: 0,

@@ -74,7 +74,7 @@ impl<E: Engine> Agent<E> {
             standbys: self.status.standbys.clone(),
             flushed_lsn,
             ready: decision.ready,
-            warnings: BTreeSet::new(),
+            warnings: self.warnings(),
             last_error,
             handled_request: None,
         };
@@ -85,6 +85,15 @@ impl<E: Engine> Agent<E> {
             *current = wanted;
             changed
         });
+    }
+
+    fn warnings(&self) -> BTreeSet<String> {
+        let unexpected = self.unexpected_primary.then(|| {
+            "UnexpectedPrimary: its server accepted writes although this member does not hold the Lease; it was \
+             stopped, and goes back to what the primary has"
+                .to_owned()
+        });
+        self.status.warnings.iter().cloned().chain(unexpected).collect()
     }
 
     /// Whether a job that is not about the engine's processes runs.

@@ -3,7 +3,7 @@
 use crate::cluster::{Cluster, Result, freeze, programs, signal};
 use coregent_core::fence::Proof;
 use coregent_core::names::Epoch;
-use coregent_core::report::MemberState;
+use coregent_core::report::{MemberReport, MemberState};
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
@@ -91,6 +91,29 @@ async fn a_cluster_bootstraps_fails_over_and_takes_the_old_primary_back() -> Res
     for index in 1..=3 {
         assert!(!cluster.log(index).contains("se'cr"), "a password is in the log");
     }
+    warns_of_what_a_person_did(&cluster, winner, loser).await?;
+    settled(&cluster, winner, &[1, loser], epoch, "Quorum").await
+}
+
+/// A person weakens commits, and promotes a standby past its agent.
+async fn warns_of_what_a_person_did(cluster: &Cluster, primary: usize, standby: usize) -> Result<()> {
+    assert!(cluster.report(primary).await.is_some_and(|report| report.warnings.is_empty()));
+    cluster.text(primary, "alter role postgres in database postgres set synchronous_commit = local").await?;
+    cluster.text(primary, "alter system set synchronous_commit = off").await?;
+    let warned = |report: &MemberReport| {
+        let has = |part: &str| report.warnings.iter().any(|line| line.contains(part));
+        has("local for role postgres in database postgres") && has("off for the whole server")
+    };
+    cluster.await_report(primary, "both warnings", warned).await?;
+    cluster.text(primary, "alter role postgres in database postgres reset synchronous_commit").await?;
+    cluster.text(primary, "alter system reset synchronous_commit").await?;
+    cluster.await_report(primary, "no warning", |report| report.warnings.is_empty()).await?;
+
+    cluster.text(standby, "select pg_promote(false)").await?;
+    let unexpected = |report: &MemberReport| report.warnings.iter().any(|line| line.starts_with("UnexpectedPrimary: "));
+    cluster.await_report(standby, "the warning", unexpected).await?;
+    let follows = |report: &MemberReport| report.state == MemberState::Streaming && report.warnings.is_empty();
+    cluster.await_report(standby, "it follows again", follows).await?;
     Ok(())
 }
 

@@ -188,17 +188,13 @@ fn conditions(
     set("SurplusMembers", surplus.is_some(), reason, surplus.unwrap_or_default());
     let degraded = is_degraded(world);
     set("SyncDegraded", degraded, if degraded { "TooFewStandbys" } else { "InForce" }, guarantee(world, degraded));
-    let warnings = warnings(world);
     let lacks = ready < wanted && memory.system_id.is_some();
-    let reason = if lacks {
-        "MembersMissing"
-    } else if warnings.is_empty() {
-        "AsAsked"
-    } else {
-        "Warnings"
-    };
-    let message = if lacks { format!("{ready} of {wanted} members ready; {warnings}") } else { warnings.clone() };
-    set("Degraded", lacks || degraded || !warnings.is_empty(), reason, message.trim_end_matches("; ").to_owned());
+    let reason = if lacks { "MembersMissing" } else { "AsAsked" };
+    let message = if lacks { format!("{ready} of {wanted} members ready") } else { String::new() };
+    set("Degraded", lacks || degraded, reason, message);
+    let warnings = warnings(world);
+    let reason = if warnings.is_empty() { "NoWarnings" } else { "MembersWarn" };
+    set("Warnings", !warnings.is_empty(), reason, warnings);
     conditions
 }
 

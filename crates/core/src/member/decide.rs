@@ -6,6 +6,10 @@ use crate::member::world::{Data, Engine, JobKind, Mode, World};
 use crate::member::{Names, hold, leave, rejoin, report, take};
 use crate::names::{Epoch, Monotonic};
 
+/// Why a server is stopped that accepts writes although this member has never held the Lease: a person promoted it, or
+/// something other than its agent started it (F11).
+pub const UNEXPECTED_PRIMARY: &str = "UnexpectedPrimary";
+
 /// Time that must be left before the deadline when a promotion is asked for: nothing but SIGKILL ends one (F11).
 pub(super) const PROMOTION_MILLIS: u64 = 1_000;
 
@@ -94,7 +98,7 @@ fn protect(world: &World, out: &mut Outline) -> bool {
         let planned = world.fence().and_then(|fence| fence.handover.as_ref());
         // A planned hand-over is under way while the Lease still runs: the server may finish what it has begun.
         let fast = !unexpected && planned.is_some_and(|handover| handover.from == world.me.member);
-        let reason = if unexpected { "UnexpectedPrimary" } else { "the Lease has moved on" };
+        let reason = if unexpected { UNEXPECTED_PRIMARY } else { "the Lease has moved on" };
         out.stop(world, fast, unexpected, reason);
         return true;
     }

@@ -362,7 +362,7 @@ impl Modelled {
             sync: is_sync(member),
             lag_bytes: Some(0),
         };
-        Status { engine, standbys: standbys.iter().map(reported).collect() }
+        Status { engine, standbys: standbys.iter().map(reported).collect(), warnings: BTreeSet::new() }
     }
 }
 
@@ -412,7 +412,7 @@ impl Engine for Modelled {
 
     async fn status(&self) -> Status {
         let mine = self.mine();
-        let only = |engine| Status { engine, standbys: Vec::new() };
+        let only = |engine| Status { engine, standbys: Vec::new(), warnings: BTreeSet::new() };
         match (mine.engine, &mine.data) {
             (Running::Off, _) => only(member::Engine::Stopped { position: self.end.borrow().clone() }),
             (Running::Standby, Some(data)) if !mine.orphaned => only(self.standby(&mine, data)),

@@ -14,6 +14,7 @@ mod sql;
 mod status;
 mod stream;
 mod wal;
+mod weakened;
 
 use super::{Durable, Engine, ServerEnd, Status};
 use crate::clock;
@@ -103,6 +104,7 @@ pub(crate) struct Postgres {
     /// A checkpoint has been asked for and is not done.
     checkpointing: Rc<Cell<bool>>,
     blamed: Blamed,
+    weakened: RefCell<weakened::Weakened>,
     major: Option<u32>,
 }
 
@@ -135,6 +137,7 @@ impl Postgres {
             watchdog,
             checkpointing: Rc::default(),
             blamed: Rc::default(),
+            weakened: RefCell::default(),
             major,
         }
     }

@@ -47,7 +47,7 @@ pub(super) struct Snapshot {
 impl Postgres {
     /// The engine now. A server that does not answer yet is starting.
     pub(super) async fn look(&self) -> Status {
-        let only = |engine| Status { engine, standbys: Vec::new() };
+        let only = |engine| Status { engine, standbys: Vec::new(), warnings: BTreeSet::new() };
         if self.server.get().is_none() {
             return only(Engine::Stopped { position: self.end.borrow().clone() });
         }
@@ -118,6 +118,9 @@ impl Postgres {
             let made = rows(&client, roles).await?.first().and_then(|row| row.get(0)) != Some("0");
             self.in_force.borrow_mut().set_up = made;
         }
+        // Not in the middle of a promotion: nobody waits for this.
+        let open = self.in_force.borrow().open;
+        let warnings = if open { self.weakened(&client).await? } else { BTreeSet::new() };
         let position = self.position(snapshot.received, snapshot.timeline);
         let timeline = position.timeline;
         let epoch = self.volume.borrow().state().epoch;
@@ -147,7 +150,7 @@ impl Postgres {
             slots: slots.iter().filter_map(|row| self.slot_owner(row.get(0)?, epoch)).collect(),
             standbys: seen,
         });
-        Ok(Status { engine, standbys: standbys.iter().map(reported).collect() })
+        Ok(Status { engine, standbys: standbys.iter().map(reported).collect(), warnings })
     }
 
     /// The member of a slot of this epoch, as far as it is known by name here.

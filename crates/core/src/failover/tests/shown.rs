@@ -92,3 +92,18 @@ fn a_lowered_number_of_replicas_removes_nobody_and_says_so() {
     world.cluster.replicas = 3;
     assert!(!decide(&world).picture.conditions["SurplusMembers"].holds);
 }
+
+#[test]
+fn what_members_warn_of_is_a_condition_of_its_own_and_makes_nothing_degraded() {
+    let mut world = healthy();
+    world.report_mut("1").warnings.insert("synchronous_commit is off for role app".into());
+    world.report_mut("3").warnings.insert("UnexpectedPrimary: its server accepted writes".into());
+    let picture = decide(&world).picture;
+    let warnings = &picture.conditions["Warnings"];
+    assert!(warnings.holds);
+    assert_eq!(
+        warnings.message,
+        "orders-1: synchronous_commit is off for role app; orders-3: UnexpectedPrimary: its server accepted writes"
+    );
+    assert!(picture.conditions["Ready"].holds && !picture.conditions["Degraded"].holds);
+}

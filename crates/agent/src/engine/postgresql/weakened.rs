@@ -1,0 +1,100 @@
+//! Settings that take away from what the mode of replication promises (failover.md F16). Nobody is kept from them, since
+//! an application may know what it does; they are shown.
+
+use super::sql::rows;
+use super::{EngineError, Postgres};
+use crate::clock;
+use coregent_core::member::Mode;
+use coregent_core::names::Monotonic;
+use std::collections::BTreeSet;
+
+/// How old an answer may be that is shown.
+const FRESH_MILLIS: u64 = 10_000;
+
+/// `synchronous_commit` where somebody set it: for a role, a database, or the whole server (the last line that counts of
+/// its files, `ALTER SYSTEM` included). PostgreSQL 15 manual 53.17 and 54.7.
+const SETTINGS: &str = "select coalesce('role ' || quote_ident(r.rolname), 'every role') \
+        || coalesce(' in database ' || quote_ident(d.datname), ''), split_part(c, '=', 2) \
+     from pg_db_role_setting s left join pg_roles r on r.oid = s.setrole \
+        left join pg_database d on d.oid = s.setdatabase, unnest(s.setconfig) c \
+     where c ~* '^synchronous_commit=' \
+     union all (select 'the whole server', setting from pg_file_settings \
+        where name = 'synchronous_commit' and error is null order by seqno desc limit 1)";
+
+/// What was found, and when.
+#[derive(Debug, Default)]
+pub(super) struct Weakened {
+    found: BTreeSet<String>,
+    looked_at: Option<Monotonic>,
+}
+
+impl Postgres {
+    /// One line each.
+    pub(super) async fn weakened(&self, client: &tokio_postgres::Client) -> Result<BTreeSet<String>, EngineError> {
+        let now = clock::now();
+        let looked_at = self.weakened.borrow().looked_at;
+        if looked_at.is_none_or(|at| now.since(at) >= FRESH_MILLIS) {
+            let mode = self.config.settings.mode;
+            let settings = rows(client, SETTINGS).await?;
+            let found = settings.iter().filter_map(|row| warning(mode, row.get(0)?, row.get(1)?)).collect();
+            *self.weakened.borrow_mut() = Weakened { found, looked_at: Some(now) };
+        }
+        Ok(self.weakened.borrow().found.clone())
+    }
+}
+
+fn warning(mode: Mode, whose: &str, value: &str) -> Option<String> {
+    let value = value.trim_matches(['\'', ' ']).to_ascii_lowercase();
+    let effect = match (mode, value.as_str()) {
+        (Mode::Quorum, "local") => "its commits wait for no other member: a failover may lose them",
+        (Mode::Quorum, "remote_write") => {
+            "its commits do not wait until another member has flushed them: the loss of two hosts may lose them"
+        }
+        (Mode::Quorum, value) if is_off(value) => {
+            "its commits wait neither for the disk nor for another member: a crash or a failover may lose them"
+        }
+        (Mode::Async, value) if is_off(value) => "its commits do not wait for the disk: a crash may lose them",
+        _ => return None,
+    };
+    Some(format!("synchronous_commit is {value} for {whose}: {effect}"))
+}
+
+/// As PostgreSQL reads a truth value: any unambiguous beginning of a word (manual 20.1).
+fn is_off(value: &str) -> bool {
+    value == "0" || value == "of" || value == "off" || ["false", "no"].iter().any(|word| starts(word, value))
+}
+
+fn starts(word: &str, value: &str) -> bool {
+    !value.is_empty() && word.starts_with(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_weaker_than_the_mode_promises_is_warned_of() {
+        let table = [
+            (Mode::Quorum, "on", None),
+            (Mode::Quorum, "remote_apply", None),
+            (Mode::Quorum, "local", Some("wait for no other member")),
+            (Mode::Quorum, "remote_write", Some("flushed")),
+            (Mode::Quorum, "OFF", Some("neither")),
+            (Mode::Quorum, "f", Some("neither")),
+            (Mode::Quorum, "'0'", Some("neither")),
+            (Mode::Async, "local", None),
+            (Mode::Async, "remote_write", None),
+            (Mode::Async, "no", Some("do not wait for the disk")),
+        ];
+        for (mode, value, expected) in table {
+            let found = warning(mode, "role app", value);
+            match expected {
+                None => assert_eq!(found, None, "{mode:?} {value}"),
+                Some(part) => {
+                    let found = found.unwrap_or_default();
+                    assert!(found.contains(part) && found.contains("for role app"), "{mode:?} {value}: {found}");
+                }
+            }
+        }
+    }
+}
