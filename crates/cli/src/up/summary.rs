@@ -16,6 +16,9 @@ pub async fn print(connection: &Connection, databases: &[(String, String)], data
         let write = database::service_address(&connection, name, false).await?;
         let read = database::service_address(&connection, name, true).await?;
         let (host, port) = write.rsplit_once(':').unwrap_or((&write, "5432"));
+        // Of a database that was there before, any member may be the primary now.
+        let status = database::get(&connection, name).await?.status.unwrap_or_default();
+        let primary = status.primary.and_then(|primary| primary.current).unwrap_or_else(|| format!("{name}-1"));
         let program = std::env::args().next().unwrap_or_else(|| "coregent".into());
         let data = format!("--data-dir {}", data_dir.display());
         say::out(format_args!(
@@ -26,7 +29,7 @@ pub async fn print(connection: &Connection, databases: &[(String, String)], data
              \n  kubeconfig  {kubeconfig}\n\
              \nTry next:\
              \n  {program} {data} status {name} -w\
-             \n  {program} {data} exec {name}-1-0 -- sh -c 'kill -9 $(head -1 $PGDATA/postmaster.pid)'   (the primary dies)\
+             \n  {program} {data} exec {primary}-0 -- sh -c 'kill -9 $(head -1 $PGDATA/postmaster.pid)'   (the primary dies)\
              \n  {program} {data} switchover {name}\
              \n  {program} {data} down",
             kubeconfig = data_dir.join("kubeconfig").display(),

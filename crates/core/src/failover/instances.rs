@@ -84,7 +84,8 @@ fn with_primary(draft: &mut Draft<'_>, wanted: &BTreeSet<u32>, planned: &[Member
         if planned.iter().all(|member| follows(world, member)) {
             draft.memory.operations = world.operations().end(Outcome::Completed, None);
             draft.remember(Remembered::OperationEnded);
-            draft.event(false, "ReplicasDeployed", format!("{} stream", join(planned)));
+            let note = format!("streaming from the primary: {}", listed(planned));
+            draft.event(false, "ReplicasDeployed", note);
         }
         return;
     }
@@ -108,7 +109,7 @@ fn with_primary(draft: &mut Draft<'_>, wanted: &BTreeSet<u32>, planned: &[Member
         draft.memory.operations = operations;
         draft.memory.last_created_index = last + missing;
         draft.remember(Remembered::OperationStarted);
-        draft.event(false, "DeployingReplicas", join(&new));
+        draft.event(false, "DeployingReplicas", format!("being copied from the primary: {}", listed(&new)));
     }
 }
 
@@ -152,6 +153,12 @@ pub(super) fn index_of(world: &World, member: &MemberName) -> Option<u32> {
     index.parse().ok()
 }
 
+/// As the subject of an operation holds them; [`planned`] reads it.
 fn join(members: &[MemberName]) -> String {
     members.iter().map(MemberName::as_str).collect::<Vec<_>>().join(",")
+}
+
+/// For people.
+fn listed(members: &[MemberName]) -> String {
+    members.iter().map(MemberName::as_str).collect::<Vec<_>>().join(", ")
 }

@@ -35,9 +35,11 @@ pub fn draw(cluster: &DatabaseCluster, now: Timestamp) -> String {
 
 fn headline(cluster: &DatabaseCluster, status: &DatabaseClusterStatus) -> String {
     let phase = status.phase.map_or("not looked at yet".into(), |phase| format!("{phase:?}"));
+    // Lowering `replicas` removes nobody, and a write waits for as many as before.
+    let members = cluster.spec.replicas.max(status.enforced_replicas.unwrap_or(0));
     let mode = match cluster.spec.replication.mode {
         ReplicationMode::Async => "async".to_owned(),
-        ReplicationMode::Quorum => format!("quorum k={}", cluster.spec.effective_k()),
+        ReplicationMode::Quorum => format!("quorum k={}", cluster.spec.k_among(members)),
     };
     let epoch = status
         .primary
@@ -157,6 +159,18 @@ fn warnings(status: &DatabaseClusterStatus) -> Vec<String> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_lowered_number_of_replicas_is_not_shown_as_a_lower_quorum() {
+        let cluster: DatabaseCluster = serde_json::from_value(json!({
+            "apiVersion": "coregent.io/v1alpha1", "kind": "DatabaseCluster", "metadata": {"name": "orders"},
+            "spec": {"replicas": 1, "engine": {"postgresql": {"version": "15"}}, "storage": {"size": "1Gi"}},
+            "status": {"enforcedReplicas": 3},
+        }))
+        .unwrap();
+        let text = draw(&cluster, Timestamp::UNIX_EPOCH);
+        assert!(text.contains("quorum k=1"), "{text}");
+    }
 
     #[test]
     fn the_picture_shows_members_operation_failover_and_what_is_wrong() {
