@@ -5,7 +5,7 @@ use coregent_api::DatabaseCluster;
 use k8s_openapi::api::core::v1::Event;
 use kube::api::Api;
 use std::net::TcpListener;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 fn orders(spec: &str) -> String {
     format!("apiVersion: coregent.io/v1alpha1\nkind: DatabaseCluster\nmetadata: {{name: orders}}\nspec: {spec}\n")
@@ -191,13 +191,14 @@ async fn a_port_of_a_database_that_is_taken_is_said_and_tried_again() {
 
     // Whoever starts the plane again is not told that it is Ready either, though it was when it was written down.
     plane.must(["down"]);
-    let said = text(&plane.run(["up", "--detach", "--wait", "--timeout", "3s"]).stderr);
-    assert!(said.contains("orders is not Ready") && said.contains(&address), "{said}");
+    let mut command = plane.command(["up", "--detach", "--wait"]);
+    let mut waiting = command.stdout(Stdio::piped()).spawn().expect("the coregent binary");
+    until(&client, "orders", |cluster| unavailable(cluster).is_some()).await;
+    assert_eq!(waiting.try_wait().expect("its state"), None, "it waits for as long as the address is another's");
     drop(taken);
-    let client = plane.client().await;
+    let output = waiting.wait_with_output().expect("its end");
+    assert!(output.status.success() && text(&output.stdout).contains("orders is Ready"), "{}", text(&output.stdout));
     until(&client, "orders", |cluster| settled(cluster) && unavailable(cluster).is_none()).await;
-    plane.must(["down"]);
-    assert!(plane.must(["up", "--detach", "--wait"]).contains("orders is Ready"));
 }
 
 /// The first object that is as wanted, there already or to come.
