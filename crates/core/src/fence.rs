@@ -30,6 +30,10 @@ pub struct Fence {
     /// A planned hand-over: the holder stops cleanly and the member named here waits for all of its WAL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handover: Option<Handover>,
+    /// A hand-over that is about to be raised: the holder writes its dirty pages out while it still accepts writes, since
+    /// its shutdown, during which nobody does, writes the rest (postgres-recipes.md 9).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preparing: Option<Preparation>,
     /// The sync sets that the next choice must satisfy: the last complete epoch's and every later one's (F7).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sync_sets: Vec<SyncSet>,
@@ -124,6 +128,18 @@ pub struct Handover {
     pub to: MemberName,
 }
 
+/// A planned hand-over that has not been raised yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Preparation {
+    /// The operation that it is part of: each prepares anew.
+    pub id: String,
+    /// The holder that is to stop.
+    pub from: MemberName,
+    /// Who takes over.
+    pub to: MemberName,
+}
+
 /// A sync set as recorded: `ANY k (members)` in one epoch (F7, F8). It is never stronger than what runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -190,6 +206,7 @@ impl Default for Fence {
             version: VERSION,
             target: None,
             handover: None,
+            preparing: None,
             sync_sets: Vec::new(),
             history: Vec::new(),
             release: None,

@@ -65,6 +65,9 @@ pub struct MemberReport {
     /// The last thing that went wrong, in one line without secrets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
+    /// The operation for whose hand-over it has written its dirty pages out, or tried to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prepared: Option<String>,
     /// The last request (`coregent.io/request` id) that it has carried out, with its outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handled_request: Option<HandledRequest>,

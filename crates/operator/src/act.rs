@@ -73,6 +73,7 @@ impl Actor {
             Step::CreateLease { epoch, fence } => self.create_lease(view, *epoch, fence, id).await,
             Step::Raise { version, epoch, fence }
             | Step::Name { version, epoch, fence }
+            | Step::Prepare { version, epoch, fence }
             | Step::Enrol { version, epoch, fence } => self.put_lease(view, version, *epoch, fence, id).await,
             Step::Stamp { pod, uid, epoch } => {
                 let metadata = json!({"uid": uid, "annotations": {annotations::EPOCH: epoch.to_string()}});

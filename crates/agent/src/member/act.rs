@@ -167,6 +167,8 @@ impl<E: Engine> Agent<E> {
             {
                 Duration::from_millis(20)
             }
+            // Whoever waits for it waits to hand over.
+            member::Engine::Writable(writable) if recent && writable.checkpointing => Duration::from_millis(20),
             _ => SLOW,
         };
         if pace < self.pace.replace(pace) {

@@ -76,6 +76,10 @@ impl<E: Engine> Agent<E> {
             ready: decision.ready,
             warnings: self.warnings(),
             last_error,
+            prepared: match &world.engine {
+                member::Engine::Writable(writable) => writable.prepared.clone(),
+                _ => None,
+            },
             handled_request: None,
         };
         let owners = self.received.as_ref().and_then(|received| received.lease.metadata.owner_references.clone());

@@ -44,7 +44,7 @@ use Cause::{FirstStart, ImpossibleSwitchover, PostmasterKilled, PrimaryFrozen, S
 
 /// Every step, and what it is provoked by; one that can be part of both a failover and a switchover is tried in both.
 /// Those of a first start stand in the order in which they come there.
-const CASES: [(&str, &[Cause]); 17] = [
+const CASES: [(&str, &[Cause]); 18] = [
     ("failover.write-operation", &[FirstStart, PostmasterKilled, Switchover]),
     ("failover.deploy-base-config", &[FirstStart]),
     ("failover.complete", &[FirstStart, PostmasterKilled, Switchover]),
@@ -55,6 +55,7 @@ const CASES: [(&str, &[Cause]); 17] = [
     ("failover.name", &[FirstStart, PostmasterKilled, Switchover]),
     ("failover.label", &[FirstStart, PostmasterKilled, Switchover]),
     ("failover.enrol", &[FirstStart]),
+    ("failover.prepare", &[Switchover]),
     ("failover.raise", &[PostmasterKilled, Switchover]),
     ("failover.strip-label", &[PostmasterKilled, Switchover]),
     ("failover.stamp", &[PostmasterKilled, Switchover]),

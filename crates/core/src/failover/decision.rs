@@ -2,7 +2,7 @@
 
 use super::memory::Memory;
 use super::picture::Picture;
-use crate::fence::{Fence, Handover, Target};
+use crate::fence::{Fence, Handover, Preparation, Target};
 use crate::names::{Epoch, MemberName};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -60,6 +60,15 @@ pub enum Step {
     },
     /// Name the target of the epoch, once (F1).
     Name {
+        /// Conditional on this resourceVersion.
+        version: String,
+        /// The epoch that it was decided at.
+        epoch: Epoch,
+        /// The record as it is to be.
+        fence: Fence,
+    },
+    /// Announce a hand-over to the holder, which prepares for it; epoch and target stay as they are.
+    Prepare {
         /// Conditional on this resourceVersion.
         version: String,
         /// The epoch that it was decided at.
@@ -182,6 +191,7 @@ impl Step {
             Step::CreateLease { .. } => "failover.create-lease",
             Step::Raise { .. } => "failover.raise",
             Step::Name { .. } => "failover.name",
+            Step::Prepare { .. } => "failover.prepare",
             Step::Enrol { .. } => "failover.enrol",
             Step::Stamp { .. } => "failover.stamp",
             Step::Label { role: Some(_), .. } => "failover.label",
@@ -192,7 +202,7 @@ impl Step {
     }
 
     /// Every id, for tests that enumerate (step × phase).
-    pub const IDS: [&'static str; 17] = [
+    pub const IDS: [&'static str; 18] = [
         "failover.deploy-base-config",
         "failover.write-operation",
         "failover.advance-operation",
@@ -204,6 +214,7 @@ impl Step {
         "failover.create-lease",
         "failover.raise",
         "failover.name",
+        "failover.prepare",
         "failover.enrol",
         "failover.stamp",
         "failover.label",
@@ -232,6 +243,13 @@ impl fmt::Display for Step {
                 match &fence.target {
                     Some(target) => name_line(f, target),
                     None => f.write_str("nobody"),
+                }
+            }
+            Step::Prepare { version, epoch, fence } => {
+                write!(f, "announce in epoch {epoch} (if version {version})")?;
+                match &fence.preparing {
+                    Some(Preparation { from, to, .. }) => write!(f, " that {from} hands over to {to}"),
+                    None => Ok(()),
                 }
             }
             Step::Enrol { version, epoch, fence } => {

@@ -30,6 +30,7 @@ pub(super) fn carry_out(draft: &mut Draft<'_>, lease: &Lease) {
     let reason = active.reason.as_deref().unwrap_or_default();
     let handover = if active.step_id == StepId::PrimaryDbSwitchingOver && reason != UNDO {
         match switchover::still_possible(world, lease) {
+            Ok(handover) if !switchover::is_prepared(draft, lease, &handover) => return,
             Ok(handover) => Some(handover),
             Err(why) => return switchover::give_up(draft, &why),
         }
@@ -46,11 +47,17 @@ pub(super) fn carry_out(draft: &mut Draft<'_>, lease: &Lease) {
         draft.memory.primary.current = lease.holder.member().cloned();
         return draft.remember(Remembered::OperationEnded);
     }
+    if handover.is_some() {
+        // The time in which the new primary has to take over counts from here.
+        draft.memory.operations =
+            world.operations().advance(active.step_id, active.subject.clone(), active.epoch, world.wall);
+        draft.remember(Remembered::OperationAdvanced);
+    }
     draft.step(raised(world, lease, handover));
 }
 
 fn raised(world: &World, lease: &Lease, handover: Option<Handover>) -> Step {
-    let mut fence = Fence { target: None, handover, restored: false, ..lease.fence.clone() };
+    let mut fence = Fence { target: None, handover, preparing: None, restored: false, ..lease.fence.clone() };
     if repair::is_running(world) {
         repair::learn(world, &mut fence);
     }

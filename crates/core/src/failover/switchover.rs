@@ -1,11 +1,11 @@
 //! A planned hand-over: one operation with an undo (F12).
 
-use super::decision::Remembered;
+use super::decision::{Remembered, Step};
 use super::draft::Draft;
 use super::labels;
 use super::raise;
 use super::world::{Holder, Lease, World};
-use crate::fence::Handover;
+use crate::fence::{Fence, Handover, Preparation};
 use crate::names::MemberName;
 use crate::operation::{BlockingOperation, OperationId, Outcome, Start, StepId};
 use crate::report::{MemberReport, MemberState};
@@ -13,6 +13,8 @@ use crate::report::{MemberReport, MemberState};
 /// The target must hold the Lease by then. F12 says 5 s; the old primary is to write again within 6 s, and it needs
 /// half a second of its own to come back.
 const UNDO_AFTER: u64 = 4_500;
+/// How long the old primary may take to write its dirty pages out beforehand. Writes go on meanwhile.
+const PREPARE_WAIT: u64 = 20_000;
 /// How far behind a member may be that a switchover goes to (postgres-recipes.md 9).
 const MAX_LAG: u64 = 1 << 20;
 /// The reason of a switchover that a person asked for.
@@ -139,11 +141,31 @@ pub(super) fn still_possible(world: &World, lease: &Lease) -> Result<Handover, S
     Ok(Handover { from, to })
 }
 
+/// Whether the old primary has little left to write when it stops; announces the hand-over to it first. One that does not
+/// answer, as one of an older version, or whose Lease is not renewed, is not waited for.
+pub(super) fn is_prepared(draft: &mut Draft<'_>, lease: &Lease, handover: &Handover) -> bool {
+    let world = draft.world;
+    let Some(id) = world.operations().active.as_ref().map(|active| active.id.clone()) else { return true };
+    let announcement = Preparation { id: id.clone(), from: handover.from.clone(), to: handover.to.clone() };
+    if lease.fence.preparing.as_ref() != Some(&announcement) {
+        let fence = Fence { preparing: Some(announcement), ..lease.fence.clone() };
+        draft.step(Step::Prepare { version: lease.version.clone(), epoch: lease.epoch, fence });
+        return false;
+    }
+    let report = world.members.get(&handover.from).and_then(|from| from.report.as_ref());
+    let prepared = report.is_some_and(|report| report.prepared.as_ref() == Some(&id));
+    let (elapsed, silent) = (world.step_elapsed(), world.now.since(lease.unchanged_since));
+    if prepared || elapsed >= PREPARE_WAIT || silent >= RENEWED_WITHIN {
+        return true;
+    }
+    draft.diagnose(format!("{} writes its dirty pages out, so that it stops quickly", handover.from));
+    draft.again((PREPARE_WAIT - elapsed).min(RENEWED_WITHIN - silent));
+    false
+}
+
 /// Ends a switchover that has had no effect yet.
 pub(super) fn give_up(draft: &mut Draft<'_>, why: &str) {
     answer_with(draft, Some(why));
-    let lease = draft.world.lease();
-    draft.memory.primary.current = lease.and_then(|lease| labels::open_primary(draft.world, lease)).cloned();
     draft.memory.operations = draft.world.operations().end(Outcome::Undone, Some(why.to_owned()));
     draft.remember(Remembered::OperationEnded);
     draft.event(true, "SwitchoverGivenUp", why.to_owned());

@@ -116,8 +116,11 @@ pub enum Job {
     },
     /// Lets clients in.
     Open,
-    /// CHECKPOINT, so that others can rewind from here.
-    Checkpoint,
+    /// CHECKPOINT, so that others can rewind from here, or so that a shutdown has little left to write.
+    Checkpoint {
+        /// The operation that is about to hand over.
+        prepares: Option<String>,
+    },
     /// Puts names in force that the Lease records already (weaker or equal, F8).
     SetNames(Names),
     /// Puts stronger names in force and proves them; they are recorded afterwards (F8).
@@ -190,7 +193,7 @@ impl Job {
             Job::Follow { .. } => JobKind::Follow,
             Job::Promote { .. } => JobKind::Promote,
             Job::Open => JobKind::Open,
-            Job::Checkpoint => JobKind::Checkpoint,
+            Job::Checkpoint { .. } => JobKind::Checkpoint,
             Job::SetNames(_) => JobKind::SetNames,
             Job::Strengthen(_) => JobKind::Strengthen,
             Job::Marker => JobKind::Marker,

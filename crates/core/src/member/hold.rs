@@ -183,9 +183,20 @@ fn serve(world: &World, next: &mut Fence, writable: &Writable, out: &mut Outline
             out.begin(world, Job::Slots { epoch, members: admitted });
         }
     } else if writable.checkpoint_timeline < writable.position.timeline && idle(world) {
-        out.begin(world, Job::Checkpoint);
+        out.begin(world, Job::Checkpoint { prepares: None });
+    } else if let Some(operation) = to_prepare(world, writable)
+        && idle(world)
+    {
+        out.begin(world, Job::Checkpoint { prepares: Some(operation) });
     }
     sync_set::keep(world, next, writable, out);
+}
+
+/// The operation that is about to hand over from here, if its dirty pages are not written out for that yet.
+fn to_prepare(world: &World, writable: &Writable) -> Option<String> {
+    let announced = world.fence()?.preparing.as_ref().filter(|announced| announced.from == world.me.member)?;
+    let prepared = writable.checkpointing || writable.prepared.as_ref() == Some(&announced.id);
+    (!prepared).then(|| announced.id.clone())
 }
 
 fn degraded(world: &World) -> bool {

@@ -190,6 +190,10 @@ pub struct Writable {
     /// Timeline in the control file: rewinding from it works only once it is the current one (F12). While a
     /// checkpoint is under way this is the current one already.
     pub checkpoint_timeline: Timeline,
+    /// A checkpoint that was asked for is under way.
+    pub checkpointing: bool,
+    /// The operation for whose hand-over one has ended.
+    pub prepared: Option<String>,
     /// Roles and passwords exist: false only straight after initdb.
     pub set_up: bool,
     /// Clients are let in.

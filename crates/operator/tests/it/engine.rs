@@ -252,7 +252,7 @@ impl Modelled {
         Ok(())
     }
 
-    fn checkpoint(&self) {
+    fn checkpoint(&self, prepares: Option<String>) {
         let took = self.net.takes(20, 800);
         let run = self.change(|mine| {
             mine.checkpointing = true;
@@ -266,6 +266,9 @@ impl Modelled {
                 if mine.run == run && mine.engine == Running::Primary {
                     mine.checkpoint = timeline;
                     mine.checkpointing = false;
+                    if prepares.is_some() {
+                        mine.prepared = prepares;
+                    }
                 }
             });
         });
@@ -349,6 +352,8 @@ impl Modelled {
             since: mine.since.unwrap_or(now),
             position: data.position(),
             checkpoint_timeline: if mine.checkpointing { data.timeline() } else { mine.checkpoint },
+            checkpointing: mine.checkpointing,
+            prepared: mine.prepared.clone(),
             set_up: mine.set_up,
             open: mine.open,
             names: names.clone(),
@@ -393,8 +398,8 @@ impl Engine for Modelled {
                 self.change(|mine| mine.open = true);
                 Ok(())
             }
-            Job::Checkpoint => {
-                self.checkpoint();
+            Job::Checkpoint { prepares } => {
+                self.checkpoint(prepares);
                 Ok(())
             }
             Job::SetNames(names) => self.adopt(names).await,

@@ -90,6 +90,7 @@ pub struct Member {
     /// The timeline in the control file.
     pub checkpoint: Timeline,
     pub checkpointing: bool,
+    pub prepared: Option<String>,
     /// Every process is killed at this instant, whatever the agent waits for.
     pub deadline: Option<Instant>,
 
@@ -113,6 +114,7 @@ impl Member {
         self.since = None;
         self.deadline = None;
         self.checkpointing = false;
+        self.prepared = None;
         self.slots.clear();
         self.seen.clear();
     }

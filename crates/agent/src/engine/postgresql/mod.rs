@@ -103,6 +103,8 @@ pub(crate) struct Postgres {
     watchdog: Watchdog,
     /// A checkpoint has been asked for and is not done.
     checkpointing: Rc<Cell<bool>>,
+    /// The operation for whose hand-over one has ended.
+    prepared: Rc<RefCell<Option<String>>>,
     blamed: Blamed,
     weakened: RefCell<weakened::Weakened>,
     major: Option<u32>,
@@ -136,6 +138,7 @@ impl Postgres {
             deadline: Cell::new(None),
             watchdog,
             checkpointing: Rc::default(),
+            prepared: Rc::default(),
             blamed: Rc::default(),
             weakened: RefCell::default(),
             major,
@@ -170,7 +173,7 @@ impl Engine for Postgres {
             Job::Follow { source, chain } => self.follow(source, chain).await,
             Job::Promote { attempt, chain, names, slots } => self.promote(attempt, chain, names, slots).await,
             Job::Open => self.open(),
-            Job::Checkpoint => self.checkpoint().await,
+            Job::Checkpoint { prepares } => self.checkpoint(prepares).await,
             Job::SetNames(names) => self.set_names(names).await,
             Job::Strengthen(names) => self.strengthen(names).await,
             Job::Marker => self.mark().await,

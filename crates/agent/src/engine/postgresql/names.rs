@@ -136,17 +136,22 @@ impl Postgres {
         Ok(())
     }
 
-    /// Begins a checkpoint, after which the control file names the timeline (F12). It takes as long as there are dirty
-    /// buffers, so nothing waits for it: `status` shows when it is done.
-    pub(super) async fn checkpoint(&self) -> Result<(), EngineError> {
+    /// Begins a checkpoint, after which the control file names the timeline (F12) and a shutdown has little to write. It
+    /// takes as long as there are dirty buffers, so nothing waits for it: `status` shows when it is done.
+    pub(super) async fn checkpoint(&self, prepares: Option<String>) -> Result<(), EngineError> {
         let connection = self.connect("local").await?;
         let under_way = Rc::clone(&self.checkpointing);
+        let prepared = Rc::clone(&self.prepared);
         under_way.set(true);
         tokio::task::spawn_local(async move {
             if let Err(error) = connection.client.simple_query("checkpoint").await {
-                tracing::warn!(%error, "CHECKPOINT failed and is asked for again");
+                tracing::warn!(%error, "CHECKPOINT failed");
             }
             under_way.set(false);
+            // One that failed is no reason not to hand over: it is the shutdown that has to succeed.
+            if prepares.is_some() {
+                *prepared.borrow_mut() = prepares;
+            }
         });
         Ok(())
     }

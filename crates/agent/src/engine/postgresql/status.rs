@@ -143,6 +143,8 @@ impl Postgres {
             since,
             position,
             checkpoint_timeline: if self.checkpointing.get() { timeline } else { snapshot.checkpoint_timeline },
+            checkpointing: self.checkpointing.get(),
+            prepared: self.prepared.borrow().clone(),
             set_up: in_force.set_up,
             open: in_force.open,
             names: in_force.names.clone(),

@@ -74,6 +74,7 @@ pub(super) fn report(member: &str, epoch: u64, state: MemberState, lsn: u64) -> 
         ready: matches!(state, MemberState::Primary | MemberState::Streaming),
         warnings: BTreeSet::new(),
         last_error: None,
+        prepared: None,
         handled_request: None,
     }
 }

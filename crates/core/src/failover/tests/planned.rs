@@ -1,7 +1,7 @@
 //! Switchover: one operation with an undo (F12).
 
 use super::*;
-use crate::fence::Handover;
+use crate::fence::{Handover, Preparation};
 use crate::operation::Outcome;
 
 fn requested(to: Option<&str>) -> World {
@@ -20,7 +20,56 @@ fn a_request_is_written_ahead_and_then_raises_with_the_hand_over() {
         (StepId::PrimaryDbSwitchingOver, "r1", Some("orders-2"))
     );
     world.memory = decision.memory;
-    assert_eq!(steps(&world), ["raise to epoch 2 (if version 90), hand over from orders-1 to orders-2"]);
+    assert_eq!(steps(&world), ["announce in epoch 1 (if version 90) that orders-1 hands over to orders-2"]);
+    announced(&mut world, "2");
+    assert_eq!(steps(&world), [""; 0], "its dirty pages are written out while it accepts writes");
+    world.report_mut("1").prepared = Some("r1".into());
+    world.wall = Timestamp(world.wall.0 + 9_000);
+    assert_eq!(
+        steps(&world),
+        ["write status: OperationAdvanced", "raise to epoch 2 (if version 90), hand over from orders-1 to orders-2"]
+    );
+    let decision = decide(&world);
+    let begun = decision.memory.operations.active.unwrap().started_at;
+    assert_eq!(begun, world.wall.to_string(), "the time to take over counts from the raise");
+}
+
+/// The hand-over from the primary to `to` stands in the Lease.
+fn announced(world: &mut World, to: &str) {
+    world.lease_mut().fence.preparing = Some(Preparation { id: "r1".into(), from: name("1"), to: name(to) });
+}
+
+#[test]
+fn a_primary_that_does_not_say_that_it_has_prepared_is_not_waited_for_without_end() {
+    type Change = fn(&mut World);
+    let table: [(&str, Change, bool); 5] = [
+        ("it writes out", |_| (), false),
+        ("for as long as that may take", |w| w.wall = Timestamp(w.wall.0 + 20_000), true),
+        ("its Lease is not renewed", |w| w.lease_mut().unchanged_since = Monotonic(NOW - 3_200), true),
+        ("it prepared for an older operation", |w| w.report_mut("1").prepared = Some("r0".into()), false),
+        ("it has prepared", |w| w.report_mut("1").prepared = Some("r1".into()), true),
+    ];
+    for (what, change, raises) in table {
+        let mut world = requested(Some("2"));
+        world.memory = decide(&world).memory;
+        announced(&mut world, "2");
+        change(&mut world);
+        assert_eq!(steps(&world).iter().any(|step| step.starts_with("raise")), raises, "{what}");
+    }
+}
+
+#[test]
+fn a_primary_that_dies_while_it_prepares_is_failed_over() {
+    let mut world = requested(Some("2"));
+    world.memory = decide(&world).memory;
+    announced(&mut world, "2");
+    world.lease_mut().holder = Holder::Nobody;
+    let decision = decide(&world);
+    assert_eq!(decision.memory.operations.active, None, "the switchover is given up");
+    world.memory = decision.memory;
+    let decision = decide(&world);
+    let reason = decision.memory.operations.active.and_then(|active| active.reason);
+    assert_eq!(reason.as_deref(), Some("PrimaryReleased"));
 }
 
 #[test]
@@ -173,8 +222,8 @@ fn a_primary_whose_node_is_not_ready_while_its_agent_lives_hands_over() {
         assert_eq!(active.and_then(|active| active.reason).as_deref(), Some("PrimaryNodeNotReady"));
         assert!(decision.events.iter().any(|event| event.warning && event.note.contains("NotReady")), "{what}");
         world.memory = decision.memory;
-        let raise = format!("raise to epoch 2 (if version 90), hand over from orders-1 to {to}");
-        assert_eq!(steps(&world).last(), Some(&raise), "{what}");
+        let announce = format!("announce in epoch 1 (if version 90) that orders-1 hands over to {to}");
+        assert_eq!(steps(&world).last(), Some(&announce), "{what}");
         assert_eq!(
             world.memory.handled_request.as_deref(),
             Some("r0"),

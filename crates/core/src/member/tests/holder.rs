@@ -250,3 +250,37 @@ fn f14_that_a_promotion_is_recorded_is_durable_in_the_volume_before_clients_are_
     world.lease = Some(lease(1, None, Fence::default()));
     assert_eq!(world.unrecorded_attempt(), None);
 }
+
+/// Each row is what the Lease announces, what the server has done for it, and the job that follows.
+#[test]
+fn a_hand_over_that_is_announced_is_prepared_by_one_checkpoint() {
+    let announced = |from: u32, id: &str| Preparation {
+        id: id.into(),
+        from: MemberName::of("orders", from),
+        to: MemberName::of("orders", 2),
+    };
+    let begins = Some(Job::Checkpoint { prepares: Some("r1".into()) });
+    let table = [
+        (None, false, None, None),
+        (Some(announced(1, "r1")), false, None, begins.clone()),
+        (Some(announced(1, "r1")), true, None, None),
+        (Some(announced(1, "r1")), false, Some("r1"), None),
+        (Some(announced(1, "r1")), false, Some("r0"), begins),
+        (Some(announced(3, "r1")), false, None, None),
+    ];
+    for (preparing, checkpointing, prepared, expected) in table {
+        let record = Fence { preparing: preparing.clone(), ..fence(Some(target(1, Proof::Bootstrap))) };
+        let mut world = holding(1, lease(1, Some(1), record));
+        let prepared_for = prepared.map(Into::into);
+        let slots = names(&[2, 3]);
+        world.engine = Engine::Writable(Writable {
+            checkpointing,
+            prepared: prepared_for,
+            slots,
+            names: Names::Nobody,
+            ..writable(100, &[])
+        });
+        world.settings.mode = Mode::Async;
+        assert_eq!(job(&world), expected, "{preparing:?} {checkpointing} {prepared:?}");
+    }
+}

@@ -6,7 +6,7 @@ mod rounds;
 mod sync;
 
 use super::*;
-use crate::fence::{Attempt, Fence, Proof, Release, RestOfLog, SyncSet, Target};
+use crate::fence::{Attempt, Fence, Preparation, Proof, Release, RestOfLog, SyncSet, Target};
 use crate::lsn::{Lsn, Timeline};
 use crate::names::{Epoch, HolderIdentity, MemberName, Monotonic};
 use crate::position::{Position, Promotion};
@@ -80,6 +80,8 @@ fn writable(lsn: u64, chain: &[Promotion]) -> Writable {
         since: Monotonic(99_000),
         position: at(lsn, chain),
         checkpoint_timeline: chain.last().map_or(Timeline(1), |last| last.timeline),
+        checkpointing: false,
+        prepared: None,
         set_up: true,
         open: true,
         names: Names::Placeholder,
