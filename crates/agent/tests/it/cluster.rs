@@ -350,6 +350,13 @@ impl Cluster {
         }
     }
 
+    /// The last lines of a member's log.
+    pub(crate) fn last_words(&self, index: usize, lines: usize) -> String {
+        let log = self.log(index);
+        let all: Vec<&str> = log.lines().collect();
+        all[all.len().saturating_sub(lines)..].join("\n")
+    }
+
     pub(crate) fn log(&self, index: usize) -> String {
         fs::read_to_string(self.member(index).folder.join("log")).unwrap_or_default()
     }

@@ -109,6 +109,15 @@ async fn warns_of_what_a_person_did(cluster: &Cluster, primary: usize, standby: 
     cluster.text(primary, "alter system reset synchronous_commit").await?;
     cluster.await_report(primary, "no warning", |report| report.warnings.is_empty()).await?;
 
+    let names = "show synchronous_standby_names";
+    let in_force = cluster.text(primary, names).await?;
+    cluster.text(primary, "alter system set synchronous_standby_names = ''").await?;
+    cluster.text(primary, "select pg_reload_conf()").await?;
+    let taken_back =
+        |report: &MemberReport| report.warnings.iter().any(|line| line.contains("had set synchronous_standby_names"));
+    cluster.await_report(primary, "the setting was taken back", taken_back).await?;
+    cluster.await_text(primary, names, &in_force).await?;
+
     cluster.text(standby, "select pg_promote(false)").await?;
     let unexpected = |report: &MemberReport| report.warnings.iter().any(|line| line.starts_with("UnexpectedPrimary: "));
     cluster.await_report(standby, "the warning", unexpected).await?;
@@ -169,6 +178,19 @@ async fn a_switchover_loses_no_acknowledged_row_and_needs_no_rewind_and_everythi
     eprintln!("raised -> three members {:?}", begun.elapsed());
     assert!(!cluster.log(1).contains("begins kind=Rewind"));
 
+    // The rest of a segment is empty behind a switch: no page there says on which timeline the log goes on.
+    cluster.text(2, "select pg_switch_wal()").await?;
+    let switched: String = cluster.text(2, "select pg_current_wal_flush_lsn()").await?;
+    for index in [1, 3] {
+        let replayed = format!("select pg_last_wal_replay_lsn() >= '{switched}'::pg_lsn");
+        cluster.await_text(index, &replayed, "t").await?;
+        let newest = |report: &MemberReport| {
+            report.position.as_ref().is_some_and(|position| position.timeline.0 == 2 && position.chain.len() == 1)
+        };
+        cluster.await_report(index, "the timeline of the primary", newest).await?;
+        assert!(!cluster.log(index).contains("beyond the fork"), "member {index} took its log for the old timeline's");
+    }
+
     // Everything is stopped, the primary last, and started again.
     for index in [1, 3, 2] {
         assert!(cluster.stop(index).await?, "a clean leave ends with 0");
@@ -206,6 +228,36 @@ async fn a_switchover_loses_no_acknowledged_row_and_needs_no_rewind_and_everythi
     cluster.start(2)?;
     settled(&cluster, winner, &[2, losers[0]], epoch, "Quorum").await?;
     cluster.await_text(2, "select count(*) from t where i < 0", "2").await?;
+    Ok(())
+}
+
+/// Under load the receivers are stopped in the middle of a record, whose rest never comes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replicas_whose_log_ends_within_a_record_leave_and_one_of_them_takes_over() -> Result<()> {
+    let Some(cluster) = bootstrapped("Quorum").await? else { return Ok(()) };
+    cluster.text(1, "create table big (g int, t text)").await?;
+    let mut primary = 1;
+    for _ in 0..3 {
+        let before = cluster.text(primary, "select pg_current_wal_flush_lsn()").await?;
+        let client = cluster.connect(primary).await?;
+        let load = "insert into big select g, repeat(md5(g::text), 60) from generate_series(1, 400000) g";
+        let writer = tokio::spawn(async move { client.batch_execute(load).await });
+        let written = format!("select pg_current_wal_flush_lsn() - '{before}'::pg_lsn > 20000000");
+        cluster.await_text(primary, &written, "t").await?;
+        cluster.kill_postmaster(primary)?;
+        assert!(writer.await?.is_err(), "the server died in the middle");
+        cluster.await_lease("the release", |_, holder, _| holder.is_none()).await?;
+        let others: Vec<usize> = (1..=3).filter(|index| *index != primary).collect();
+        let rewinds = |index: usize| cluster.log(index).matches("begins kind=Rewind").count();
+        let before: Vec<usize> = (0..=3).map(|index| if index == 0 { 0 } else { rewinds(index) }).collect();
+        let (epoch, winner, losers) = round(&cluster, &others, Proof::QuorumFence).await?;
+        if let Err(error) = settled(&cluster, winner, &[primary, losers[0]], epoch, "Quorum").await {
+            let logs = (1..=3).map(|index| format!("\norders-{index}:\n{}", cluster.last_words(index, 40)));
+            return Err(format!("{error}{}", logs.collect::<String>()).into());
+        }
+        assert_eq!(rewinds(losers[0]), before[losers[0]], "half a record is nothing to rewind");
+        primary = winner;
+    }
     Ok(())
 }
 

@@ -58,6 +58,10 @@ fn standing(world: &World, fence: &Fence, standby: &Standby, source: Source, out
         out.stop(world, false, false, "its own promotion was never recorded");
         return;
     }
+    if standby.cut {
+        out.stop(world, false, false, "its log ends within a record whose rest never comes");
+        return;
+    }
     match relation(&standby.position, &fence.chain) {
         Relation::Foreign => out.stop(world, false, false, "its history is not the primary's"),
         Relation::BeyondFork(_) => out.stop(world, false, false, "its log goes on beyond the fork"),

@@ -170,6 +170,9 @@ pub struct Standby {
     pub streaming: bool,
     /// It has no receiver and has replayed all local WAL: its position is final (F6).
     pub settled: bool,
+    /// Its log ends within a record. A server that waits for the rest of one cannot follow another timeline; started anew
+    /// it does.
+    pub cut: bool,
     /// How far it has replayed.
     pub replayed: Lsn,
     /// The greater of received and replayed.

@@ -327,6 +327,7 @@ impl Modelled {
             receiver: streams,
             streaming: streams,
             settled: mine.settled,
+            cut: false,
             replayed: Lsn(data.lsn),
             position: data.position(),
             open: mine.open,

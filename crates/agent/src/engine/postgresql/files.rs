@@ -199,9 +199,10 @@ pub(super) fn source_conninfo(address: &str, user: &str, application: &str, pass
     ])
 }
 
-/// Drops from `postgresql.auto.conf` what only the agent may set: ALTER SYSTEM would win over its own files.
-pub(super) fn clean_auto_conf(pgdata: &Path) -> io::Result<()> {
-    const OWNED: [&str; 12] = [
+/// Drops from `postgresql.auto.conf` what only the agent may set: ALTER SYSTEM would win over its own files. Gives the names
+/// of what it dropped.
+pub(super) fn clean_auto_conf(pgdata: &Path) -> io::Result<Vec<String>> {
+    const OWNED: [&str; 13] = [
         "synchronous_standby_names",
         "primary_conninfo",
         "primary_slot_name",
@@ -213,13 +214,18 @@ pub(super) fn clean_auto_conf(pgdata: &Path) -> io::Result<()> {
         "recovery_target_timeline",
         "wal_level",
         "fsync",
+        "full_page_writes",
         "hot_standby",
     ];
     let path = pgdata.join("postgresql.auto.conf");
     let text = read_optional(&path)?;
-    let owned = |line: &str| OWNED.contains(&line.split(['=', ' ']).next().unwrap_or_default().trim());
-    let kept: String = text.lines().filter(|line| !owned(line)).map(|line| format!("{line}\n")).collect();
-    if kept == text { Ok(()) } else { durable::replace_unsynced(&path, kept.as_bytes()) }
+    let name = |line: &str| line.split(['=', ' ']).next().unwrap_or_default().trim().to_owned();
+    let (owned, kept): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| OWNED.contains(&name(line).as_str()));
+    if !owned.is_empty() {
+        let kept: String = kept.into_iter().map(|line| format!("{line}\n")).collect();
+        durable::replace_unsynced(&path, kept.as_bytes())?;
+    }
+    Ok(owned.into_iter().map(name).collect())
 }
 
 fn read_optional(path: &Path) -> io::Result<String> {
@@ -264,8 +270,9 @@ mod tests {
         let folder = tempfile::tempdir()?;
         let path = folder.path().join("postgresql.auto.conf");
         fs::write(&path, "# note\nsynchronous_standby_names = ''\nwork_mem = '8MB'\nport= 1\n")?;
-        clean_auto_conf(folder.path())?;
+        assert_eq!(clean_auto_conf(folder.path())?, ["synchronous_standby_names", "port"]);
         assert_eq!(fs::read_to_string(&path)?, "# note\nwork_mem = '8MB'\n");
+        assert_eq!(clean_auto_conf(folder.path())?, [""; 0]);
         Ok(())
     }
 }

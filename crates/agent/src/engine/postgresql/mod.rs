@@ -22,6 +22,7 @@ use crate::config::Config;
 use crate::processes::Processes;
 use crate::volume::{State, Volume, VolumeError};
 use crate::watchdog::Watchdog;
+use coregent_core::lsn::Lsn;
 use coregent_core::member::{Data, Job, Names, Source};
 use coregent_core::names::{Epoch, MemberName, Monotonic};
 use coregent_core::position::{Position, Promotion};
@@ -64,6 +65,9 @@ struct InForce {
     open: bool,
     /// It left: no receiver, everything local replayed.
     settled: bool,
+    /// What the receiver said when it was stopped within a record. It says so until it has received more, and until then
+    /// that is no position.
+    cut_at: Option<Lsn>,
     set_up: bool,
     writable_since: Option<Monotonic>,
     /// When each standby was last seen streaming.
@@ -101,6 +105,8 @@ pub(crate) struct Postgres {
     /// The deadline of the Lease, as the agent's loop sets it.
     deadline: Cell<Option<Monotonic>>,
     watchdog: Watchdog,
+    /// It was to follow and its log was found to end within a record.
+    is_cut: Cell<bool>,
     /// A checkpoint has been asked for and is not done.
     checkpointing: Rc<Cell<bool>>,
     /// The operation for whose hand-over one has ended.
@@ -118,6 +124,7 @@ impl Postgres {
             proved: false,
             open: false,
             settled: false,
+            cut_at: None,
             set_up: false,
             writable_since: None,
             seen: BTreeMap::new(),
@@ -137,6 +144,7 @@ impl Postgres {
             admitted: RefCell::new((Epoch(0), BTreeSet::new())),
             deadline: Cell::new(None),
             watchdog,
+            is_cut: Cell::new(false),
             checkpointing: Rc::default(),
             prepared: Rc::default(),
             blamed: Rc::default(),

@@ -28,7 +28,8 @@ impl Postgres {
         names: Names,
     ) -> Result<ServerEnd, EngineError> {
         let pgdata = &self.config.pgdata;
-        self.prepare_folders().map_err(EngineError::io("cannot prepare the data folder for a start"))?;
+        self.prepare_folders(follow.is_some())
+            .map_err(EngineError::io("cannot prepare the data folder for a start"))?;
         let source = match follow {
             Some((source, chain)) => {
                 self.volume.borrow_mut().change(|state| state.chain = chain)?;
@@ -45,6 +46,7 @@ impl Postgres {
             in_force.proved = false;
             in_force.open = false;
             in_force.settled = false;
+            in_force.cut_at = None;
             in_force.writable_since = None;
             in_force.seen.clear();
         }
@@ -68,7 +70,7 @@ impl Postgres {
 
     /// fsGroup makes the folder group-writable, which the server refuses; a `postmaster.pid` of a dead server may name
     /// any live process, pids repeat in a PID namespace (traps.md). Both are safe under the volume's lock.
-    fn prepare_folders(&self) -> io::Result<()> {
+    fn prepare_folders(&self, follows: bool) -> io::Result<()> {
         let pgdata = &self.config.pgdata;
         fs::set_permissions(pgdata, fs::Permissions::from_mode(0o700))?;
         remove_if_there(&pgdata.join("postmaster.pid"))?;
@@ -77,7 +79,19 @@ impl Postgres {
         let socket = format!(".s.PGSQL.{}", self.config.port);
         remove_if_there(&self.config.run_dir.join(format!("{socket}.lock")))?;
         remove_if_there(&self.config.run_dir.join(socket))?;
-        super::files::clean_auto_conf(pgdata)?;
+        super::files::clean_auto_conf(pgdata)?; // nothing runs that it was set for
+        let wal = Wal::open(pgdata)?;
+        self.is_cut.set(false);
+        // The server would wait for the rest of that record, on the primary's timeline where something else stands. Whom it
+        // follows has everything that was acknowledged, and sends the segment anew from its beginning.
+        if follows && let Some((timeline, end)) = wal.end_within_record()? {
+            tracing::info!(%end, "blanks the beginning of a record whose rest never came");
+            wal.blank_behind(timeline, end)?;
+        }
+        for shadow in Wal::open(pgdata)?.shadows() {
+            tracing::info!(segment = %shadow.display(), "removes an empty segment that hides one of an older timeline");
+            fs::remove_file(shadow)?;
+        }
         // A dummy newer than the server's own timeline refuses the start («not a child of this server's history»).
         for entry in fs::read_dir(pgdata.join("pg_wal"))? {
             let path = entry?.path();

@@ -51,6 +51,7 @@ impl Postgres {
         if self.server.get().is_none() {
             return only(Engine::Stopped { position: self.end.borrow().clone() });
         }
+        self.keep_own_settings();
         match self.snapshot().await {
             Err(error) => {
                 tracing::trace!(%error, "the server does not answer");
@@ -93,7 +94,11 @@ impl Postgres {
     }
 
     fn standby(&self, snapshot: &Snapshot) -> Engine {
-        let position = self.position(snapshot.received.max(snapshot.replayed), None);
+        // Whatever was acknowledged counts; half a record was not, and a position beyond its beginning would look like a
+        // log that has gone on beyond the fork of the next timeline.
+        let is_cut = self.in_force.borrow().cut_at == Some(snapshot.received);
+        let end = if is_cut { snapshot.replayed } else { snapshot.received.max(snapshot.replayed) };
+        let position = self.position(end, None);
         let next = self.volume.borrow().state().epoch.next();
         let mut in_force = self.in_force.borrow_mut();
         in_force.writable_since = None;
@@ -102,6 +107,7 @@ impl Postgres {
             receiver: snapshot.receiver,
             streaming: snapshot.streaming,
             settled: in_force.settled,
+            cut: self.is_cut.get(),
             replayed: snapshot.replayed,
             position,
             open: in_force.open,
@@ -120,7 +126,8 @@ impl Postgres {
         }
         // Not in the middle of a promotion: nobody waits for this.
         let open = self.in_force.borrow().open;
-        let warnings = if open { self.weakened(&client).await? } else { BTreeSet::new() };
+        let mut warnings = if open { self.weakened(&client).await? } else { BTreeSet::new() };
+        warnings.extend(self.taken_back());
         let position = self.position(snapshot.received, snapshot.timeline);
         let timeline = position.timeline;
         let epoch = self.volume.borrow().state().epoch;

@@ -2,11 +2,15 @@
 
 use super::files::slot_name;
 use super::sql::{literal, rows};
+use super::wal::Wal;
 use super::{EngineError, Postgres};
+use crate::clock;
+use coregent_core::lsn::Lsn;
 use coregent_core::member::Source;
 use coregent_core::names::{Epoch, MemberName};
 use coregent_core::position::Promotion;
 use std::collections::BTreeSet;
+use std::io;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -18,6 +22,10 @@ pub(super) const LOOK: Duration = Duration::from_millis(1);
 const CONNECT: Duration = Duration::from_secs(1);
 /// Pause between two tries to reach a source.
 const RETRY: Duration = Duration::from_millis(10);
+/// Replay that has not moved for so long before all that was received may have come to the end of what can be replayed.
+const STILL_MILLIS: u64 = 10;
+/// Replay that stands before the end of the log for so long is a failure that somebody has to see.
+const STUCK_MILLIS: u64 = 10_000;
 
 impl Postgres {
     /// Persists the epoch, streams from nobody, replays what is there (postgres-recipes.md 3).
@@ -33,6 +41,8 @@ impl Postgres {
         // What the files held when no process ran: after a restart nothing else tells when replay has reached it.
         let at_least = self.end.borrow().as_ref().map(|end| end.lsn).unwrap_or_default();
         let mut last = None;
+        let mut moved = (Lsn::default(), clock::now());
+        let mut end = None;
         loop {
             let seen = self.snapshot().await?;
             if !seen.in_recovery {
@@ -44,14 +54,51 @@ impl Postgres {
                 self.rows("select pg_wal_replay_resume()").await?;
             }
             let position = (seen.received, seen.replayed);
-            let done = !seen.receiver && seen.received <= seen.replayed && at_least <= seen.replayed;
+            if seen.receiver || seen.replayed > moved.0 {
+                moved = (seen.replayed, clock::now());
+            }
+            let still = clock::now().since(moved.1);
+            if still >= STILL_MILLIS && end.is_none() {
+                end = Some(self.end_of_files().await?);
+            }
+            // What was received ends where the receiver was stopped, perhaps within a record: the rest of that never comes,
+            // and nobody was told that it is safe.
+            let reached = seen.received <= seen.replayed || end.is_some_and(|end| end <= seen.replayed);
+            let done = !seen.receiver && reached && at_least <= seen.replayed;
             if done && last == Some(position) {
-                self.in_force.borrow_mut().settled = true;
+                let mut in_force = self.in_force.borrow_mut();
+                in_force.settled = true;
+                in_force.cut_at = (seen.received > seen.replayed).then_some(seen.received);
                 return Ok(());
             }
             last = done.then_some(position);
+            if still >= STUCK_MILLIS {
+                return Err(stuck(seen.replayed, end.unwrap_or_default().max(at_least)));
+            }
             tokio::time::sleep(LOOK).await;
         }
+    }
+
+    /// Whether the log ends within a record. A server that waits there reads on where the record would, and on another
+    /// timeline it finds something else: across a segment it gives up for good (PostgreSQL's `xlogrecovery.c`,
+    /// `WaitForWALToBecomeAvailable`).
+    async fn ends_within_record(&self) -> Result<bool, EngineError> {
+        let seen = self.snapshot().await?;
+        if seen.receiver || seen.received == seen.replayed {
+            return Ok(false);
+        }
+        let pgdata = self.config.pgdata.clone();
+        let read = tokio::task::spawn_blocking(move || Wal::open(&pgdata)?.end_within_record()).await;
+        let cut = read.map_err(io::Error::other).flatten().map_err(EngineError::io("cannot read the local log"))?;
+        Ok(cut.is_some_and(|(_, end)| end == seen.replayed))
+    }
+
+    /// Where the log in the files ends, which nobody writes to: the end of its last complete record.
+    async fn end_of_files(&self) -> Result<Lsn, EngineError> {
+        let pgdata = self.config.pgdata.clone();
+        let read = tokio::task::spawn_blocking(move || Wal::open(&pgdata)?.end()).await;
+        let end = read.map_err(io::Error::other).flatten().map_err(EngineError::io("cannot read the local log"))?;
+        Ok(end.map(|(_, end)| end).unwrap_or_default())
     }
 
     /// Streams from `source` by reload. The chain is durable before the receiver can pass a fork (F9).
@@ -59,6 +106,10 @@ impl Postgres {
     /// The source is awaited here and not by the server, which would write several lines about each try in vain, a
     /// hundred times a second.
     pub(super) async fn follow(&self, source: Source, chain: Vec<Promotion>) -> Result<(), EngineError> {
+        if self.ends_within_record().await? {
+            self.is_cut.set(true);
+            return Ok(());
+        }
         while !matches!(timeout(CONNECT, TcpStream::connect(&source.address)).await, Ok(Ok(_))) {
             tokio::time::sleep(RETRY).await;
         }
@@ -103,4 +154,10 @@ impl Postgres {
         self.admitted.replace((epoch, members.clone()));
         Ok(())
     }
+}
+
+fn stuck(replayed: Lsn, end: Lsn) -> EngineError {
+    EngineError::Refused(format!(
+        "replay stands still at {replayed}, before the end of the local log at {end}: its server's log says why"
+    ))
 }

@@ -77,17 +77,52 @@ impl Wal {
         self.folder.join(name)
     }
 
+    /// Segments that hold nothing and hide those of an older timeline: a receiver made them and was killed before it wrote
+    /// to them. A server that looks for a record there gives up («previous recovered WAL file came from timeline»).
+    pub(super) fn shadows(&self) -> Vec<PathBuf> {
+        let is_valid = |(timeline, number): &(Timeline, u64)| self.has_page(*timeline, number * self.segment_size);
+        let hides = |(timeline, number): &(Timeline, u64)| {
+            self.segments.keys().any(|other| other.1 == *number && other.0 < *timeline && is_valid(other))
+        };
+        self.segments.iter().filter(|(key, _)| !is_valid(key) && hides(key)).map(|(_, path)| path.clone()).collect()
+    }
+
     /// The end of valid WAL: of every process that wrote it is gone, this is final (F10).
     ///
     /// A timeline counts only if its log goes beyond its fork; what a receiver has begun to fetch anew from the
     /// start of a segment does not hide what the parent holds.
     pub(super) fn end(&self) -> io::Result<Option<(Timeline, Lsn)>> {
+        Ok(self.last_record()?.map(|(timeline, last)| (timeline, Lsn(last.end))))
+    }
+
+    /// Where the log ends if it does so within a record, whose beginning was received and whose rest never comes.
+    pub(super) fn end_within_record(&self) -> io::Result<Option<(Timeline, Lsn)>> {
+        Ok(self.last_record()?.filter(|(_, last)| last.cut).map(|(timeline, last)| (timeline, Lsn(last.end))))
+    }
+
+    /// Blanks what lies behind `end` on `timeline`: the beginning of a record that nobody was told of. Only when every
+    /// process is gone.
+    pub(super) fn blank_behind(&self, timeline: Timeline, end: Lsn) -> io::Result<()> {
+        let (last, offset) = (end.0 / self.segment_size, end.0 % self.segment_size);
+        for ((_, number), path) in self.segments.range((timeline, last)..=(timeline, u64::MAX)) {
+            if *number == last && offset > 0 {
+                let file = File::options().write(true).open(path)?;
+                file.write_all_at(&vec![0; usize::try_from(self.segment_size - offset).unwrap_or(0)], offset)?;
+                file.sync_all()?;
+            } else {
+                fs::remove_file(path)?;
+            }
+        }
+        File::open(&self.folder)?.sync_all()
+    }
+
+    fn last_record(&self) -> io::Result<Option<(Timeline, Last)>> {
         let mut timelines: Vec<Timeline> = self.segments.keys().map(|(timeline, _)| *timeline).collect();
         timelines.dedup();
         for timeline in timelines.into_iter().rev() {
             let Some(end) = self.end_on(timeline)? else { continue };
             match self.forks.get(&timeline).and_then(|lines| lines.last()) {
-                Some((_, fork)) if end <= *fork => {}
+                Some((_, fork)) if end.end <= fork.0 => {}
                 _ => return Ok(Some((timeline, end))),
             }
         }
@@ -98,7 +133,7 @@ impl Wal {
     pub(super) fn timeline_at(&self, lsn: Lsn) -> Timeline {
         for (timeline, lines) in self.forks.iter().rev() {
             let beyond = lines.last().is_some_and(|(_, fork)| lsn > *fork);
-            if beyond && self.has_page(*timeline, lsn.0.saturating_sub(1)) {
+            if beyond && (self.has_page(*timeline, lsn.0.saturating_sub(1)) || self.is_switched(*timeline, lsn)) {
                 return *timeline;
             }
         }
@@ -148,13 +183,26 @@ impl Wal {
             .is_some_and(|header| header.address == page)
     }
 
-    fn end_on(&self, timeline: Timeline) -> io::Result<Option<Lsn>> {
-        let valid = |number: &u64| self.has_page(timeline, number * self.segment_size);
-        let numbers: Vec<u64> = self.segments.keys().filter(|(t, _)| *t == timeline).map(|(_, n)| *n).collect();
-        let Some(newest) = numbers.iter().rev().find(|number| valid(number)).copied() else { return Ok(None) };
+    /// The log of `timeline` goes on to `lsn` although no page is there: it was switched before, and the rest of the
+    /// segment is empty.
+    fn is_switched(&self, timeline: Timeline, lsn: Lsn) -> bool {
+        let number = lsn.0.saturating_sub(1) / self.segment_size;
+        self.has_page(timeline, number * self.segment_size)
+            && self.end_in(timeline, number).is_ok_and(|end| end.is_some_and(|last| last.end >= lsn.0))
+    }
+
+    fn end_on(&self, timeline: Timeline) -> io::Result<Option<Last>> {
+        let of_it = self.segments.keys().rev().filter(|(t, _)| *t == timeline).map(|(_, number)| *number);
+        let newest = of_it.into_iter().find(|number| self.has_page(timeline, number * self.segment_size));
+        newest.map_or(Ok(None), |newest| self.end_in(timeline, newest))
+    }
+
+    /// The end of valid log in the segment `newest` of `timeline`.
+    fn end_in(&self, timeline: Timeline, newest: u64) -> io::Result<Option<Last>> {
         // Segments are synced one after the other, so only the newest can be incomplete; the one before is read for
         // a record that reaches into it.
-        let before = newest.checked_sub(1).filter(|before| numbers.contains(before) && valid(before));
+        let valid = |number: &u64| self.has_page(timeline, number * self.segment_size);
+        let before = newest.checked_sub(1).filter(valid);
         let mut log = Vec::new();
         let first = before.unwrap_or(newest);
         for number in [before, Some(newest)].into_iter().flatten() {
@@ -163,7 +211,7 @@ impl Wal {
             }
         }
         let start = first * self.segment_size;
-        Ok(Reader { log: &log, start, segment_size: self.segment_size }.end().map(Lsn))
+        Ok(Reader { log: &log, start, segment_size: self.segment_size }.end())
     }
 
     /// Path of a history file.
@@ -219,6 +267,15 @@ struct Reader<'a> {
     segment_size: u64,
 }
 
+/// The last valid record.
+#[derive(Debug, Clone, Copy)]
+struct Last {
+    /// Where it ends.
+    end: u64,
+    /// The beginning of another one follows.
+    cut: bool,
+}
+
 enum Step {
     /// A valid record that ends here.
     Record {
@@ -228,12 +285,14 @@ enum Step {
     Overwritten {
         page: u64,
     },
+    /// The record begins here, and the page on which it goes on is not there.
+    Cut,
     Invalid,
 }
 
 impl Reader<'_> {
     /// The end of the last valid record; `None` when not even one begins here.
-    fn end(&self) -> Option<u64> {
+    fn end(&self) -> Option<Last> {
         let mut at = self.first_record()?;
         let mut end = None;
         let mut previous = None;
@@ -248,7 +307,8 @@ impl Reader<'_> {
                     previous = None;
                     at = self.skip_header(page);
                 }
-                Step::Invalid => return end,
+                Step::Cut => return end.map(|end| Last { end, cut: true }),
+                Step::Invalid => return end.map(|end| Last { end, cut: false }),
             }
         }
     }
@@ -307,7 +367,11 @@ impl Reader<'_> {
                 return self.checked(&record, at, previous, end);
             }
             page += PAGE;
-            let Some(header) = self.page(page) else { return Step::Invalid };
+            let Some(header) = self.page(page) else {
+                // As the server does: what has no whole header yet counts as begun.
+                let begun = record.len() < RECORD_HEADER || is_linked(&record, at, previous);
+                return if begun { Step::Cut } else { Step::Invalid };
+            };
             if header.info & OVERWRITES != 0 {
                 return Step::Overwritten { page };
             }
@@ -320,9 +384,8 @@ impl Reader<'_> {
 
     fn checked(&self, record: &[u8], at: u64, previous: Option<u64>, end: u64) -> Step {
         let Some((header, body)) = record.split_at_checked(RECORD_HEADER) else { return Step::Invalid };
-        let link = header.get(8..16).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
         let stored = header.get(20..24).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes);
-        let linked = link.is_some_and(|link| previous.map_or(link < at, |previous| link == previous));
+        let linked = is_linked(header, at, previous);
         let sum = crc32c_append(crc32c(body), header.get(..20).unwrap_or_default());
         if !linked || stored != Some(sum) {
             return Step::Invalid;
@@ -338,6 +401,12 @@ impl Reader<'_> {
         let offset = usize::try_from(at.checked_sub(self.start)?).ok()?;
         self.log.get(offset..offset.checked_add(count)?)
     }
+}
+
+/// Whether a record says that it follows the one before.
+fn is_linked(record: &[u8], at: u64, previous: Option<u64>) -> bool {
+    let link = record.get(8..16).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
+    link.is_some_and(|link| previous.map_or(link < at, |previous| link == previous))
 }
 
 #[cfg(test)]
@@ -372,6 +441,126 @@ mod tests {
         for (lsn, timeline) in [(0x200_0000, 1), (0x400_0000, 2), (0x600_0000, 2)] {
             assert_eq!(wal.timeline_at(Lsn(lsn)), Timeline(timeline), "{lsn:X}");
         }
+        Ok(())
+    }
+
+    const SEGMENT: u64 = 1 << 20;
+
+    /// A segment of a log under construction.
+    struct Segment {
+        bytes: Vec<u8>,
+        start: u64,
+        previous: u64,
+    }
+
+    impl Segment {
+        fn new(number: u64, pages: u64) -> Segment {
+            let start = number * SEGMENT;
+            let mut segment =
+                Segment { bytes: vec![0; usize::try_from(SEGMENT).unwrap_or(0)], start, previous: start - 64 };
+            for page in 0..pages {
+                segment.put(page * PAGE, &0xD110_u16.to_le_bytes());
+                segment.put(page * PAGE + 8, &(start + page * PAGE).to_le_bytes());
+            }
+            segment
+        }
+
+        fn put(&mut self, offset: u64, bytes: &[u8]) {
+            let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+            self.bytes[offset..offset + bytes.len()].copy_from_slice(bytes);
+        }
+
+        /// Writes a record without content at `offset`; of a length that it may not have.
+        fn record(&mut self, offset: u64, kind: (u8, u8), length: u32) {
+            let mut header = [0_u8; RECORD_HEADER];
+            header[..4].copy_from_slice(&length.to_le_bytes());
+            header[8..16].copy_from_slice(&self.previous.to_le_bytes());
+            (header[17], header[16]) = kind;
+            let sum = crc32c(&header[..20]);
+            header[20..24].copy_from_slice(&sum.to_le_bytes());
+            self.put(offset, &header);
+            self.previous = self.start + offset;
+        }
+    }
+
+    const NOOP: (u8, u8) = (0, 0x20);
+
+    fn log(segments: &[(&str, &Segment)], histories: &[(&str, &str)]) -> io::Result<(tempfile::TempDir, Wal)> {
+        let pgdata = tempfile::tempdir()?;
+        let folder = pgdata.path().join("pg_wal");
+        fs::create_dir(&folder)?;
+        for (name, segment) in segments {
+            fs::write(folder.join(name), &segment.bytes)?;
+        }
+        for (name, text) in histories {
+            fs::write(folder.join(name), text)?;
+        }
+        let wal = Wal::open(pgdata.path())?;
+        Ok((pgdata, wal))
+    }
+
+    #[test]
+    fn the_log_ends_before_a_record_that_was_received_in_part() -> io::Result<()> {
+        let mut segment = Segment::new(3, 2);
+        segment.record(LONG_HEADER, NOOP, 24);
+        // Begins on the first page and goes on for longer than what came.
+        segment.record(PAGE - 24, NOOP, 100_000);
+        let (_folder, wal) = log(&[("000000010000000000000003", &segment)], &[])?;
+        let end = Some((Timeline(1), Lsn(3 * SEGMENT + LONG_HEADER + 24)));
+        assert_eq!((wal.end()?, wal.end_within_record()?), (end, None), "the second does not follow the first");
+
+        let mut segment = Segment::new(3, 1);
+        segment.record(LONG_HEADER, NOOP, 24);
+        segment.record(LONG_HEADER + 24, NOOP, 100_000);
+        let next = Segment::new(4, 1);
+        let segments = [("000000010000000000000003", &segment), ("000000010000000000000004", &next)];
+        let (folder, wal) = log(&segments, &[])?;
+        assert_eq!((wal.end()?, wal.end_within_record()?), (end, end));
+        let (timeline, lsn) = end.unwrap_or_default();
+        wal.blank_behind(timeline, lsn)?;
+        let wal = Wal::open(folder.path())?;
+        assert_eq!((wal.end()?, wal.end_within_record()?), (end, None));
+        assert_eq!(wal.segments.len(), 1, "the segment into which the record reached is gone");
+        Ok(())
+    }
+
+    #[test]
+    fn a_segment_that_was_switched_on_a_new_timeline_belongs_to_that_timeline_to_its_end() -> io::Result<()> {
+        let parent = Segment::new(3, 4);
+        let mut child = Segment::new(3, 1);
+        child.record(LONG_HEADER, NOOP, 24);
+        child.record(LONG_HEADER + 24, SWITCH, 24);
+        let fork = format!("1\t0/{:X}\tx\n", 3 * SEGMENT + LONG_HEADER);
+        let segments = [("000000010000000000000003", &parent), ("000000020000000000000003", &child)];
+        let (_folder, wal) = log(&segments, &[("00000002.history", &fork)])?;
+        let end = Lsn(4 * SEGMENT);
+        assert_eq!(wal.end()?, Some((Timeline(2), end)));
+        assert_eq!(wal.timeline_at(end), Timeline(2));
+        assert_eq!(wal.timeline_at(Lsn(3 * SEGMENT + LONG_HEADER)), Timeline(1), "the fork itself");
+
+        // A receiver that has begun to fetch the child's segment anew does not hide that the parent's log diverged.
+        let begun = Segment::new(3, 1);
+        let segments = [("000000010000000000000003", &parent), ("000000020000000000000003", &begun)];
+        let (_folder, wal) = log(&segments, &[("00000002.history", &fork)])?;
+        assert_eq!(wal.timeline_at(Lsn(3 * SEGMENT + 2 * PAGE)), Timeline(1));
+        Ok(())
+    }
+
+    #[test]
+    fn an_empty_segment_hides_one_of_an_older_timeline_only_where_there_is_one() -> io::Result<()> {
+        let (written, empty) = (Segment::new(3, 1), Segment::new(3, 0));
+        let next = Segment::new(4, 1);
+        let segments = [
+            ("000000010000000000000003", &written),
+            ("000000020000000000000003", &empty),
+            ("000000020000000000000004", &next),
+            ("000000020000000000000005", &empty),
+        ];
+        let (_folder, wal) = log(&segments, &[])?;
+        let names = |paths: Vec<PathBuf>| -> Vec<String> {
+            paths.iter().filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect()
+        };
+        assert_eq!(names(wal.shadows()), ["000000020000000000000003"]);
         Ok(())
     }
 }

@@ -21,14 +21,46 @@ const SETTINGS: &str = "select coalesce('role ' || quote_ident(r.rolname), 'ever
      union all (select 'the whole server', setting from pg_file_settings \
         where name = 'synchronous_commit' and error is null order by seqno desc limit 1)";
 
+/// For how long it is said that something was taken back.
+const TOLD_MILLIS: u64 = 300_000;
+
 /// What was found, and when.
 #[derive(Debug, Default)]
 pub(super) struct Weakened {
     found: BTreeSet<String>,
     looked_at: Option<Monotonic>,
+    /// What a person set although only the agent may, and when that was taken back.
+    taken_back: Option<(String, Monotonic)>,
 }
 
 impl Postgres {
+    /// Takes back what ALTER SYSTEM has set of the agent's own settings: an empty `synchronous_standby_names` would let
+    /// commits wait for nobody while the record says that they do.
+    pub(super) fn keep_own_settings(&self) {
+        match super::files::clean_auto_conf(&self.config.pgdata) {
+            Ok(names) if names.is_empty() => {}
+            Ok(names) => {
+                let names = names.join(", ");
+                tracing::warn!(names, "ALTER SYSTEM has set what only the agent may set: taken back");
+                self.weakened.borrow_mut().taken_back = Some((names, clock::now()));
+                self.reload();
+            }
+            Err(error) => tracing::warn!(%error, "postgresql.auto.conf cannot be read or written"),
+        }
+    }
+
+    /// What was taken back a short while ago, in one line.
+    pub(super) fn taken_back(&self) -> Option<String> {
+        let weakened = self.weakened.borrow();
+        let (names, at) = weakened.taken_back.as_ref()?;
+        (clock::now().since(*at) < TOLD_MILLIS).then(|| {
+            format!(
+                "ALTER SYSTEM had set {names}, which only the agent may set: it was taken back; commits in between may \
+                 have waited for nobody"
+            )
+        })
+    }
+
     /// One line each.
     pub(super) async fn weakened(&self, client: &tokio_postgres::Client) -> Result<BTreeSet<String>, EngineError> {
         let now = clock::now();
@@ -37,7 +69,9 @@ impl Postgres {
             let mode = self.config.settings.mode;
             let settings = rows(client, SETTINGS).await?;
             let found = settings.iter().filter_map(|row| warning(mode, row.get(0)?, row.get(1)?)).collect();
-            *self.weakened.borrow_mut() = Weakened { found, looked_at: Some(now) };
+            let mut weakened = self.weakened.borrow_mut();
+            weakened.found = found;
+            weakened.looked_at = Some(now);
         }
         Ok(self.weakened.borrow().found.clone())
     }

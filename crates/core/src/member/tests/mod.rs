@@ -68,6 +68,7 @@ fn standby(lsn: u64, chain: &[Promotion]) -> Standby {
         receiver: false,
         streaming: false,
         settled: true,
+        cut: false,
         replayed: Lsn(lsn),
         position: at(lsn, chain),
         open: true,
