@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use serde::Serialize;
 use tokio::io::Interest;
@@ -22,6 +23,9 @@ use crate::sys;
 use crate::wire::{self, ContainerOrder, ProcessOrder, Reply};
 
 type Job = Box<dyn FnOnce() + Send>;
+
+/// How long a shim may take to say that its program has ended; it does so at once unless it is frozen.
+const SHIM_SAYS: Duration = Duration::from_millis(500);
 
 /// The one spawning thread of this process. It never ends: a parent-death signal fires when the thread that forked
 /// ends (traps.md «Process death»), so threads of a runtime must not fork.
@@ -119,7 +123,7 @@ impl Launcher {
 }
 
 /// Follows a shim from its first answer to its end.
-async fn attend(control: AsyncFd<OwnedFd>, shim: Child, started: oneshot::Sender<Result<Running, StartError>>) {
+async fn attend(control: AsyncFd<OwnedFd>, mut shim: Child, started: oneshot::Sender<Result<Running, StartError>>) {
     let first = receive(&control).await;
     let (pid, pidfd) = match first {
         Ok(Some((Reply::Started { pid }, mut descriptors))) if descriptors.len() == 1 => (pid, descriptors.remove(0)),
@@ -140,23 +144,43 @@ async fn attend(control: AsyncFd<OwnedFd>, shim: Child, started: oneshot::Sender
     if started.send(Ok(running)).is_err() {
         program.signal(libc::SIGKILL); // the caller stopped waiting and has no handle
     }
-    let ended = match receive(&control).await {
-        Ok(Some((Reply::Ended(status), _))) => status,
-        _ => kill_without_shim(&program).await,
+    let ended = tokio::select! {
+        said = receive(&control) => match said {
+            Ok(Some((Reply::Ended(status), _))) => status,
+            _ => kill_without_shim(&program).await,
+        },
+        () = gone_without_a_word(&program) => {
+            tracing::warn!(pid = program.pid, "the program is gone and its shim does not say so: it is frozen");
+            let _ = shim.kill(); // it may have ended just now
+            ExitStatus::Signaled(libc::SIGKILL)
+        }
     };
     reap(shim).await;
     publish.send_replace(Some(ended));
 }
 
+/// Resolves when the program is gone and its shim has had time to say so. Whoever freezes all of a container may freeze
+/// the shim as well, and the proof of a death must not wait until that is thawed (failover.md F4).
+async fn gone_without_a_word(program: &Running) {
+    gone(program).await;
+    tokio::time::sleep(SHIM_SAYS).await;
+}
+
+/// Resolves when every process of the program is gone.
+async fn gone(program: &Running) {
+    let pidfd = program.pidfd.try_clone().and_then(|pidfd| sys::register(pidfd, Interest::READABLE));
+    match pidfd {
+        // Readable once the process is a zombie, which the first of a namespace becomes only when that is empty.
+        Ok(pidfd) if pidfd.readable().await.is_ok() => {}
+        _ => std::future::pending().await, // not provably dead: say nothing
+    }
+}
+
 /// Somebody killed the shim: its death signal has ended the program in most cases, we make sure and wait.
 async fn kill_without_shim(program: &Running) -> ExitStatus {
     program.signal(libc::SIGKILL);
-    let gone = program.pidfd.try_clone().and_then(|pidfd| sys::register(pidfd, Interest::READABLE));
-    match gone {
-        // Readable once the process is a zombie, which the first of a namespace becomes only when that is empty.
-        Ok(gone) if gone.readable().await.is_ok() => ExitStatus::Signaled(libc::SIGKILL),
-        _ => std::future::pending().await, // not provably dead: say nothing
-    }
+    gone(program).await;
+    ExitStatus::Signaled(libc::SIGKILL)
 }
 
 async fn receive(control: &AsyncFd<OwnedFd>) -> io::Result<Option<(Reply, Vec<OwnedFd>)>> {

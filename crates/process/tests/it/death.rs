@@ -17,6 +17,7 @@ crate::tests![
     nothing_survives_although_the_program_changed_its_user,
     nothing_survives_a_sigkilled_shim,
     a_shim_killed_with_its_program_still_ends_in_a_status,
+    a_kill_is_known_to_have_succeeded_although_the_shim_is_frozen,
     nothing_survives_the_end_of_the_runtime,
     a_caller_that_stops_waiting_leaves_nothing,
 ];
@@ -127,6 +128,20 @@ fn a_shim_killed_with_its_program_still_ends_in_a_status() {
         container.kill();
         assert_eq!(container.wait().await, ExitStatus::Signaled(9));
         assert_none(&mark);
+    });
+}
+
+fn a_kill_is_known_to_have_succeeded_although_the_shim_is_frozen() {
+    run(async {
+        let mark = mark();
+        let (container, _) = Script::new(&tree(&mark)).start().await;
+        let shim = rustix::process::Pid::from_raw(parent_of(container.host_pid())).unwrap();
+        rustix::process::kill_process(shim, rustix::process::Signal::STOP).unwrap();
+        container.kill();
+        assert_eq!(container.wait().await, ExitStatus::Signaled(9));
+        assert_none(&mark);
+        let gone = rustix::process::test_kill_process(shim).is_err();
+        assert!(gone, "the shim was killed and reaped as well");
     });
 }
 
