@@ -506,7 +506,8 @@ mod tests {
         // Begins on the first page and goes on for longer than what came.
         segment.record(PAGE - 24, NOOP, 100_000);
         let (_folder, wal) = log(&[("000000010000000000000003", &segment)], &[])?;
-        let end = Some((Timeline(1), Lsn(3 * SEGMENT + LONG_HEADER + 24)));
+        let (timeline, lsn) = (Timeline(1), Lsn(3 * SEGMENT + LONG_HEADER + 24));
+        let end = Some((timeline, lsn));
         assert_eq!((wal.end()?, wal.end_within_record()?), (end, None), "the second does not follow the first");
 
         let mut segment = Segment::new(3, 1);
@@ -516,7 +517,6 @@ mod tests {
         let segments = [("000000010000000000000003", &segment), ("000000010000000000000004", &next)];
         let (folder, wal) = log(&segments, &[])?;
         assert_eq!((wal.end()?, wal.end_within_record()?), (end, end));
-        let (timeline, lsn) = end.unwrap_or_default();
         wal.blank_behind(timeline, lsn)?;
         let wal = Wal::open(folder.path())?;
         assert_eq!((wal.end()?, wal.end_within_record()?), (end, None));
