@@ -6,7 +6,7 @@ CARGO_FLAGS := --locked
 FEATURES := --features coregent-cli/failpoints
 DATA_DIR ?= .coregent
 
-.PHONY: up down test test-apart lint bench build
+.PHONY: up down test test-apart cluster cluster-down test-cluster lint bench build
 
 up: ## start the embedded control plane with a three-member PostgreSQL
 	@dev/setup
@@ -33,6 +33,15 @@ test-apart: ## the end to end again with the controllers as a process of their o
 	COREGENT_E2E_CONTROLLERS=apart cargo test $(CARGO_FLAGS) --workspace $(FEATURES) --test e2e -- \
 		failover:: restart:: older_store:: switchover:: zombie:: damaged_data:: clock_set_back:: \
 		--skip the_controllers_as_a_process_of_their_own
+
+cluster: build ## start a real Kubernetes of three nodes on this machine (root, Debian; builds it once: 15 minutes)
+	@dev/kubernetes/up 3
+
+cluster-down: ## stop it; nothing of it stays
+	@dev/kubernetes/down
+
+test-cluster: ## the end to end on the cluster of `make cluster`
+	@dev/kubernetes/test
 
 lint: ## formatting and clippy
 	cargo fmt --all --check

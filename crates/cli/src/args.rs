@@ -70,6 +70,8 @@ pub enum Verb {
     Agent(AgentArgs),
     /// Print our kinds for `kubectl apply -f -`
     Crds,
+    /// Print what a cluster needs to run the controllers, for `kubectl apply --server-side -f -`
+    Install(verbs::install::Args),
     /// Print the version
     Version,
     /// Print a completion script

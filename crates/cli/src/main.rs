@@ -42,7 +42,8 @@ fn run(cli: Cli) -> Outcome<i32> {
             say::out(concat!("coregent ", env!("CARGO_PKG_VERSION")));
             return Ok(0);
         }
-        Verb::Crds => return crds().map(|()| 0),
+        Verb::Crds => return verbs::install::crds().map(|()| 0),
+        Verb::Install(install) => return verbs::install::run(&cli.target, install).map(|()| 0),
         Verb::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "coregent", &mut std::io::stdout());
             return Ok(0);
@@ -88,20 +89,12 @@ async fn dispatch(cli: Cli) -> Outcome<i32> {
                 | Verb::Agent(_)
                 | Verb::Version
                 | Verb::Crds
+                | Verb::Install(_)
                 | Verb::Completions { .. } => Ok(()),
             }
             .map(|()| 0)
         }
     }
-}
-
-fn crds() -> Outcome {
-    for crd in coregent_api::crds() {
-        let text = serde_saphyr::to_string(&crd)
-            .map_err(|error| Failure::failed("cannot print the kinds", error, "report this"))?;
-        say::out(format_args!("---\n{}", text.trim_end()));
-    }
-    Ok(())
 }
 
 /// What a part that runs for long does is told in its log; a verb that a person waits for tells only what is wrong.

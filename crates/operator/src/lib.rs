@@ -8,6 +8,7 @@ mod act;
 mod clock;
 mod controller;
 mod error;
+pub mod install;
 pub mod leader;
 mod metrics;
 pub mod objects;

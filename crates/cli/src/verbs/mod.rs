@@ -7,6 +7,7 @@ pub mod endpoint;
 pub mod events;
 pub mod exec;
 pub mod get;
+pub mod install;
 pub mod logs;
 pub mod sql;
 pub mod status;

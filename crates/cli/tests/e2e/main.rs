@@ -5,6 +5,7 @@ mod bad_input;
 mod bad_store;
 mod client_verbs;
 mod clock_set_back;
+mod cluster;
 mod damaged_data;
 mod direct;
 mod failover;

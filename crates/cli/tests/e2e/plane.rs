@@ -1,6 +1,7 @@
 //! An embedded plane of a test's own, and what tests do to it.
 
 use crate::apart::{self, Controllers};
+use crate::cluster;
 use crate::small_disk::SmallDisk;
 use coregent_api::DatabaseCluster;
 use kube::api::{Api, WatchEvent, WatchParams};
@@ -21,6 +22,8 @@ pub struct Plane {
     dir: tempfile::TempDir,
     disk: Option<SmallDisk>,
     controllers: Option<Controllers>,
+    /// The kubeconfig of a real cluster that stands for it.
+    cluster: Option<PathBuf>,
     _one_at_a_time: File,
 }
 
@@ -39,7 +42,7 @@ impl Plane {
         let turn = turn();
         let controllers =
             apart::wanted().then(|| Controllers::start(&dir.path().join("data"), &dir.path().join("operator.log")));
-        Plane { dir, disk: None, controllers, _one_at_a_time: turn }
+        Plane { dir, disk: None, controllers, cluster: None, _one_at_a_time: turn }
     }
 
     /// A folder on a disk of its own of so many bytes, or why that cannot be had.
@@ -54,9 +57,15 @@ impl Plane {
         self.disk.as_ref().expect("a plane on a disk of its own")
     }
 
-    /// A running plane, the API answering.
+    /// A running plane, the API answering; a real cluster where one is named.
     pub fn up() -> Plane {
-        let plane = Plane::new();
+        let mut plane = Plane::new();
+        if let Some(kubeconfig) = cluster::kubeconfig() {
+            plane.controllers = None;
+            plane.cluster = Some(kubeconfig);
+            cluster::clear(&plane);
+            return plane;
+        }
         plane.must(["up", "--detach"]);
         plane
     }
@@ -83,6 +92,11 @@ impl Plane {
         let program = OsStr::new(env!("CARGO_BIN_EXE_coregent"));
         let mut command = self.disk.as_ref().map_or_else(|| Command::new(program), |disk| disk.command(program));
         let args: Vec<_> = args.into_iter().collect();
+        if let Some(kubeconfig) = &self.cluster {
+            command.arg("--kubeconfig").arg(kubeconfig).args(args);
+            command.env_remove("COREGENT_DATA_DIR").env_remove("KUBECONFIG");
+            return command;
+        }
         if self.controllers.is_some() && args.first().is_some_and(|verb| verb.as_ref() == "up") {
             command.args([OsStr::new("up"), OsStr::new("--no-controllers")]).args(args.iter().skip(1));
         } else {
@@ -175,7 +189,8 @@ impl Plane {
 
     /// A client of its API.
     pub async fn client(&self) -> kube::Client {
-        let kubeconfig = Kubeconfig::read_from(self.data_dir().join("kubeconfig")).expect("the kubeconfig");
+        let file = self.cluster.clone().unwrap_or_else(|| self.data_dir().join("kubeconfig"));
+        let kubeconfig = Kubeconfig::read_from(file).expect("the kubeconfig");
         let config =
             Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.expect("its configuration");
         kube::Client::try_from(config).expect("a client")
@@ -186,6 +201,10 @@ impl Drop for Plane {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("{}", self.evidence());
+        }
+        if self.cluster.is_some() {
+            // What went wrong is left there to be looked at; the next test clears it.
+            return;
         }
         let _ = self.run(["down"]);
     }

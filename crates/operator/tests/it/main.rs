@@ -8,6 +8,7 @@ mod engine;
 mod failover;
 mod faults;
 mod host;
+mod installed;
 mod net;
 mod oracle;
 mod plane;
