@@ -69,16 +69,15 @@ fn namespace(install: &Install) -> Value {
 /// The rights of the operator: what it asks of the API server, and what the accounts that it makes for members may, since
 /// nobody may grant what they may not themselves.
 fn rules() -> Vec<Value> {
-    let rule = |group: &str, resources: &[&str], verbs: &[&str]| {
-        json!({"apiGroups": [group], "resources": resources, "verbs": verbs})
-    };
+    let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
     vec![
         rule(GROUP, &["databaseclusters"], &["get", "list", "watch"]),
         rule(GROUP, &["databaseclusters/status", "replicatedstatemachines/status"], &["update"]),
         // An apply that makes an object is a `patch` and a `create`.
         rule(GROUP, &["replicatedstatemachines"], &["get", "list", "watch", "create", "patch"]),
-        rule("apps", &["statefulsets"], &["get", "list", "watch", "create", "update", "patch", "delete"]),
-        rule("", &["services", "configmaps"], &["get", "list", "watch", "create", "update", "patch", "delete"]),
+        rule("apps", &["statefulsets"], &["get", "list", "watch", "create", "update", "delete"]),
+        rule("", &["services"], &["get", "list", "watch", "create", "update", "delete"]),
+        rule("", &["configmaps"], &["get", "list", "watch", "create", "update", "patch", "delete"]),
         rule("", &["pods"], &["get", "list", "watch", "patch", "delete"]),
         rule("", &["persistentvolumeclaims", "nodes"], &["list", "watch"]),
         rule("", &["secrets"], &["get", "list", "watch", "create"]),
@@ -132,9 +131,7 @@ fn pod(install: &Install) -> Value {
 }
 
 fn container(install: &Install) -> Value {
-    let probe = |path: &str, failures: i32| {
-        json!({"httpGet": {"path": path, "port": "metrics"}, "periodSeconds": 5, "failureThreshold": failures})
-    };
+    let probe = |path: &str, failures: i32| json!({"httpGet": {"path": path, "port": "metrics"}, "periodSeconds": 5, "failureThreshold": failures});
     json!({
         "name": "operator",
         "image": install.image,

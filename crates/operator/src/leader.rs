@@ -14,10 +14,12 @@ use crate::clock::Clock;
 
 /// Name of the operator's own Lease.
 pub const LEASE: &str = "coregent-operator";
-const DURATION: u64 = 10_000;
-const RENEW: Duration = Duration::from_secs(2);
-/// A leader that could not renew for so long stops by itself, before another may begin.
-const STOP: u64 = 7_000;
+/// No longer than the Lease of a cluster: the leader may be on the very node that is lost with a primary.
+const DURATION: u64 = crate::LEASE_DURATION;
+const RENEW: Duration = Duration::from_secs(1);
+/// A leader that could not renew for so long stops by itself, before another may begin: a last pause and a last request
+/// still fit in.
+const STOP: u64 = 4_000;
 
 /// What is known of the Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -184,8 +186,8 @@ mod tests {
             (None, 5, Verdict::Take),
             (Some(of("", 5)), 5, Verdict::Take),
             (Some(of("me", 1)), 50_000, Verdict::Renew),
-            (Some(of("other", 1_000)), 10_999, Verdict::Wait),
-            (Some(of("other", 1_000)), 11_000, Verdict::Take),
+            (Some(of("other", 1_000)), 6_999, Verdict::Wait),
+            (Some(of("other", 1_000)), 7_000, Verdict::Take),
         ];
         for (observed, now, expected) in table {
             assert_eq!(evaluate("me", observed.as_ref(), Monotonic(now)), expected, "{observed:?} at {now}");

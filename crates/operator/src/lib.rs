@@ -23,6 +23,7 @@ pub use metrics::Metrics;
 use crate::clock::Clock;
 use kube::Client;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 /// Duration of a primary Lease in milliseconds (failover.md F2).
@@ -71,9 +72,27 @@ async fn lead_and_work(
     metrics: &Metrics,
     shutdown: &CancellationToken,
 ) -> Result<(), Error> {
+    // Whoever waits to lead observes as well: how long a Lease has been silent is counted on one's own clock, and a new
+    // leader that began to count when it took over would add that time to every failover of the old leader's node.
+    let cache = observe::Cache::new(Clock::start());
+    let mut watches = observe::start(client, options.namespace.as_deref(), &cache, metrics, shutdown);
+    let done = work_while_leading(client, options, &cache, metrics, shutdown).await;
+    watches.abort_all();
+    while watches.join_next().await.is_some() {}
+    done
+}
+
+async fn work_while_leading(
+    client: &Client,
+    options: &Options,
+    cache: &Arc<observe::Cache>,
+    metrics: &Metrics,
+    shutdown: &CancellationToken,
+) -> Result<(), Error> {
     let Some(namespace) = &options.leader_election else {
         metrics.leads(true);
-        return work(client, options, metrics, shutdown.clone()).await;
+        work(client, options, cache, metrics, shutdown.clone()).await;
+        return Ok(());
     };
     while !shutdown.is_cancelled() {
         metrics.set_ready(true);
@@ -90,26 +109,26 @@ async fn lead_and_work(
                 stop.cancel();
             }
         });
-        let done = work(client, options, metrics, stop).await;
+        work(client, options, cache, metrics, stop).await;
         watching.abort();
         metrics.leads(false);
         // Given back only once everything is drained.
         leadership.resign().await;
-        done?;
     }
     Ok(())
 }
 
-async fn work(client: &Client, options: &Options, metrics: &Metrics, stop: CancellationToken) -> Result<(), Error> {
-    let cache = observe::Cache::new(Clock::start());
-    let mut watches = observe::start(client, options.namespace.as_deref(), &cache, metrics, &stop);
+async fn work(
+    client: &Client,
+    options: &Options,
+    cache: &Arc<observe::Cache>,
+    metrics: &Metrics,
+    stop: CancellationToken,
+) {
     let identity = options.identity.clone();
-    let database = controller::run(client.clone(), cache, metrics.clone(), identity, stop.clone());
+    let database = controller::run(client.clone(), cache.clone(), metrics.clone(), identity, stop.clone());
     let sets = replicated_state_machines(client, options, &stop);
     tokio::join!(database, sets);
-    watches.abort_all();
-    while watches.join_next().await.is_some() {}
-    Ok(())
 }
 
 async fn replicated_state_machines(client: &Client, options: &Options, stop: &CancellationToken) {

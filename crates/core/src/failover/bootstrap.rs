@@ -7,7 +7,7 @@ use super::raise;
 use super::repair;
 use super::round;
 use super::world::{Holder, Lease, World};
-use crate::fence::{Fence, Proof, Target};
+use crate::fence::{Fence, Proof, SyncSet, Target};
 use crate::names::{Epoch, MemberName};
 use crate::operation::{OperationId, Start, StepId};
 use std::collections::BTreeSet;
@@ -93,15 +93,21 @@ fn lost(draft: &mut Draft<'_>) {
     draft.step(Step::CreateLease { epoch: raise::next_epoch(world, Epoch(0)), fence });
 }
 
-/// The cluster has never had a primary, and the grant says who is to be the first.
+/// The cluster has never had a primary that wrote, and the grant says who is to be the first. It may have taken the Lease
+/// already and have ended before its initdb was through, with its pod for example: then it begins anew, since nobody else
+/// ever could.
 pub(super) fn is_first_naming(world: &World, lease: &Lease) -> bool {
     let fence = &lease.fence;
+    let Some(first) = &world.grant else { return false };
+    // Under the placeholder that a first primary records when it takes the Lease nothing is ever acknowledged.
+    let blocks = |set: &SyncSet| {
+        set.primary.as_ref() == Some(first) && set.members.is_empty() && set.k > 0 && !set.complete && !set.degraded
+    };
     let untouched = fence.system_id.is_none()
         && world.memory.system_id.is_none()
         && fence.history.is_empty()
-        && fence.sync_sets.is_empty()
+        && fence.sync_sets.iter().all(blocks)
         && lease.holder == Holder::Nobody;
-    let Some(first) = &world.grant else { return false };
     untouched && world.members.iter().all(|(name, member)| name == first || !member.has_data())
 }
 

@@ -10,9 +10,11 @@ use crate::names::HolderIdentity;
 const PATIENCE: u64 = 500;
 /// The same in a hand-over: the holder stops cleanly, for at most a second, and has clients to end (postgres-recipes.md 9).
 const HANDOVER_PATIENCE: u64 = 3_000;
-/// How long a pod that was deleted may take to be gone before, in quorum mode, the fence alone is enough: its node says
-/// Ready and does not carry the delete out.
-const KILL_WAIT: u64 = 10_000;
+/// How long a pod that was deleted may take to be gone before, in quorum mode, the fence alone is enough: its node is called
+/// Ready and does not carry the delete out. A node that answers needs the grace of 1 s and a moment. One whose cable was
+/// pulled is called Ready for another 50 s (kube-controller-manager's `--node-monitor-grace-period`), and nobody could write
+/// in the meantime.
+const KILL_WAIT: u64 = 1_500;
 
 /// What stands between a choice and naming it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +57,7 @@ fn judge_member(world: &World, lease: &Lease, holder: &HolderIdentity, fenced: b
     }
     if let Some(pod) = answering(world, lease, holder) {
         let waited = world.now.since(lease.epoch_since);
-        if !(fenced && waited >= KILL_WAIT) {
+        if !(fenced && waited >= patience(lease) + KILL_WAIT) {
             return kill_first(lease, pod, waited, lease.is_expired(world));
         }
     }
@@ -90,10 +92,11 @@ fn has_stopped(member: &Member, lease: &Lease) -> bool {
 fn kill_first(lease: &Lease, pod: &Pod, waited: u64, expired: bool) -> Ruling {
     let stamped = pod.stamp.is_some_and(|stamp| stamp >= lease.epoch);
     let why = format!("pod {} of the old holder is being stopped first", pod.name);
+    let patience = patience(lease);
+    let again = Some((patience + KILL_WAIT).saturating_sub(waited).max(1));
     if pod.deleting || stamped {
-        return Ruling::NotYet { why, step: None, again: Some(KILL_WAIT.saturating_sub(waited).max(1)) };
+        return Ruling::NotYet { why, step: None, again };
     }
-    let patience = if lease.fence.handover.is_some() { HANDOVER_PATIENCE } else { PATIENCE };
     if waited < patience && !expired {
         let why = format!("the old holder in pod {} is left to stop by itself", pod.name);
         return Ruling::NotYet { why, step: None, again: Some(patience - waited) };
@@ -104,5 +107,10 @@ fn kill_first(lease: &Lease, pod: &Pod, waited: u64, expired: bool) -> Ruling {
         version: pod.version.clone(),
         epoch: lease.epoch,
     };
-    Ruling::NotYet { why, step: Some(Box::new(step)), again: Some(KILL_WAIT.saturating_sub(waited).max(1)) }
+    Ruling::NotYet { why, step: Some(Box::new(step)), again }
+}
+
+/// How long the holder is left to stop by itself.
+fn patience(lease: &Lease) -> u64 {
+    if lease.fence.handover.is_some() { HANDOVER_PATIENCE } else { PATIENCE }
 }

@@ -77,6 +77,11 @@ pub(super) fn take(world: &World) -> Result<Action, NotYet> {
         return Err(because("the source that it was rewound to: it is not consistent without"));
     }
     let mut fence = fence.clone();
+    // Only the one that is named says where it is reached: a pod that comes back in an unchanged epoch has another address,
+    // and its replicas would go on looking for it at the old one.
+    if let Some(target) = &mut fence.target {
+        target.address.clone_from(&world.address);
+    }
     // A retake by the same member in the same epoch goes on with what is recorded; an epoch without history is
     // the bootstrap, whose primary has not been promoted.
     let written_before =

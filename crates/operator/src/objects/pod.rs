@@ -99,8 +99,8 @@ fn container(cluster: &DatabaseCluster, members: i32) -> Value {
 /// Without a context of the user's own a container is what the strictest of the Pod Security Standards asks for.
 fn with_context(cluster: &DatabaseCluster, mut container: Value) -> Value {
     let context = cluster.spec.container_security_context.clone();
-    container["securityContext"] = context
-        .unwrap_or_else(|| json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}));
+    container["securityContext"] =
+        context.unwrap_or_else(|| json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}));
     container
 }
 

@@ -7,7 +7,7 @@ use crate::processes::{self, Words};
 use coregent_core::member::{Names, Source};
 use coregent_core::position::{Position, Promotion};
 use rustix::process::{Signal, WaitStatus, kill_process};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 use std::rc::Rc;
@@ -74,8 +74,7 @@ impl Postgres {
         let pgdata = &self.config.pgdata;
         fs::set_permissions(pgdata, fs::Permissions::from_mode(0o700))?;
         remove_if_there(&pgdata.join("postmaster.pid"))?;
-        fs::create_dir_all(&self.config.run_dir)?;
-        fs::set_permissions(&self.config.run_dir, fs::Permissions::from_mode(0o700))?;
+        socket_folder(&self.config.run_dir, rustix::process::geteuid().as_raw())?;
         let socket = format!(".s.PGSQL.{}", self.config.port);
         remove_if_there(&self.config.run_dir.join(format!("{socket}.lock")))?;
         remove_if_there(&self.config.run_dir.join(socket))?;
@@ -218,5 +217,33 @@ pub(super) fn remove_if_there(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
+    }
+}
+
+/// Makes the folder of the Unix socket; where it is ours (`me`), for nobody else. A kubelet's emptyDir belongs to root and
+/// is open to the group of the pod: its mode is not ours to change, and the socket itself lets nobody else in
+/// (`unix_socket_permissions`).
+fn socket_folder(folder: &Path, me: u32) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    if fs::metadata(folder)?.uid() == me {
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mode_of_a_socket_folder_is_left_alone_where_it_belongs_to_somebody_else() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let mode = || fs::metadata(folder.path()).unwrap().permissions().mode() & 0o777;
+        let me = rustix::process::geteuid().as_raw();
+        socket_folder(folder.path(), me + 1).unwrap();
+        assert_eq!(mode(), 0o777);
+        socket_folder(folder.path(), me).unwrap();
+        assert_eq!(mode(), 0o700);
     }
 }

@@ -48,6 +48,42 @@ fn a_cluster_begins_with_the_operation_then_the_grant_then_the_lease_then_the_me
     );
 }
 
+/// Its pod was deleted in the middle of initdb: it had taken the Lease and recorded the placeholder, and has no data.
+#[test]
+fn a_first_member_that_ended_before_it_had_data_is_named_again_and_only_as_long_as_nothing_can_have_been_acknowledged()
+{
+    let begun = || {
+        let mut world = raised();
+        world.memory.system_id = None;
+        world.memory.primary = PrimaryCopy::default();
+        world.members.retain(|member, _| *member == name("1"));
+        world.instances = Some(vec![1]);
+        let fence = &mut world.lease_mut().fence;
+        *fence = Fence { members: names(&["1"]), sync_sets: vec![set(1, "1", &[], false)], ..Fence::default() };
+        let report = world.report_mut("1");
+        (report.state, report.position, report.system_id) = (MemberState::WaitingForSource, None, None);
+        report.epoch = Epoch(2);
+        world
+    };
+    assert_eq!(
+        steps(&begun()),
+        ["name in epoch 2 (if version 90): orders-1 at 127.64.0.1:5432, proof Bootstrap, initial set {}"]
+    );
+    type Change = fn(&mut World);
+    let table: [(&str, Change); 5] = [
+        ("a standby was in the set", |w| w.lease_mut().fence.sync_sets = vec![set(1, "1", &["2"], false)]),
+        ("a commit was acknowledged", |w| w.lease_mut().fence.sync_sets = vec![set(1, "1", &[], true)]),
+        ("commits did not wait", |w| w.lease_mut().fence.sync_sets[0].degraded = true),
+        ("the system is known", |w| w.lease_mut().fence.system_id = Some("7".into())),
+        ("it is held", |w| w.lease_mut().holder = Holder::Member(holder("1"))),
+    ];
+    for (what, change) in table {
+        let mut world = begun();
+        change(&mut world);
+        assert!(!steps(&world).iter().any(|step| step.contains("proof Bootstrap")), "{what}: {:?}", steps(&world));
+    }
+}
+
 /// Each row is a trace of an earlier life; no grant is made in any.
 #[test]
 fn any_sign_of_data_refuses_a_second_initdb() {

@@ -28,6 +28,21 @@ fn while_the_old_holder_answers_it_is_left_to_stop_then_stopped_and_nobody_is_na
     );
 }
 
+/// The cable of its node was pulled: the node is called Ready for another 50 s and carries no delete out.
+#[test]
+fn in_quorum_mode_a_pod_whose_delete_is_not_carried_out_is_waited_for_no_longer_than_a_node_that_answers_needs() {
+    let mut world = fenced();
+    world.pod_mut("1").deleting = true;
+    world.lease_mut().epoch_since = Monotonic(NOW - 1_999);
+    assert_eq!(named(&world), None);
+    assert_eq!(decide(&world).requeue_after, Some(1));
+    world.lease_mut().epoch_since = Monotonic(NOW - 2_000);
+    assert_eq!(named(&world).map(|(_, proof, _)| proof), Some(Proof::QuorumFence));
+    world.cluster.mode = Mode::Async;
+    world.lease_mut().fence.sync_sets.clear();
+    assert_eq!(named(&world), None, "without the fence it is waited for");
+}
+
 /// Each row: what is known of the holder, and the proof by which B is named.
 #[test]
 fn death_is_proved_by_a_release_a_later_status_the_fence_or_the_whole_duration() {

@@ -84,6 +84,15 @@ fn f5_a_new_process_is_not_the_holder_and_starts_nothing_writable_before_it_has_
 }
 
 #[test]
+fn a_member_that_takes_the_lease_again_says_where_it_is_reached_now() {
+    let mut successor = world(1, lease(1, Some(1), fence(Some(target(1, Proof::Bootstrap)))));
+    successor.me.nonce = "new".to_owned();
+    successor.address = "10.0.0.9:5432".to_owned();
+    let take = write(&successor).filter(|write| write.purpose == Purpose::Take).expect("it takes the Lease");
+    assert_eq!(take.fence.target.map(|target| target.address).as_deref(), Some("10.0.0.9:5432"));
+}
+
+#[test]
 fn f5_a_predecessor_in_an_epoch_that_moved_on_is_released_by_its_successor() {
     let mut successor = world(1, lease(2, Some(1), fence(None)));
     successor.me.nonce = "new".to_owned();
