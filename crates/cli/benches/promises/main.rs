@@ -4,6 +4,8 @@
 
 #[path = "../../tests/e2e/apart.rs"]
 mod apart;
+#[path = "../../tests/e2e/cluster.rs"]
+mod cluster;
 #[path = "../../tests/e2e/plane.rs"]
 #[expect(dead_code, reason = "shared with the end to end tests, which use all of it")]
 mod plane;
