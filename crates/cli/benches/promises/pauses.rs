@@ -87,7 +87,10 @@ impl Round {
 
     /// The longest time without an acknowledgement from `since` until writes flow again.
     async fn pause(&self, since: Instant, before: &DatabaseCluster) -> Duration {
-        until(&self.client, "orders", |cluster| epoch(cluster) > epoch(before)).await;
+        // A killed member can be back before it is deposed: then the operation ends as undone, in the same epoch.
+        let operation = |cluster: &DatabaseCluster| cluster.status.as_ref()?.previous_blocking_operation.clone();
+        let over = |now: &DatabaseCluster| epoch(now) > epoch(before) || operation(now) != operation(before);
+        until(&self.client, "orders", over).await;
         let resumed = Instant::now();
         loop {
             let times: Vec<Instant> =
