@@ -83,4 +83,7 @@ pub trait Engine: 'static {
 
     /// This member streams: what an earlier copy set aside is no longer needed (F12).
     fn remove_old_set_aside(&self);
+
+    /// Takes back what a person has set although only the agent may.
+    fn take_back_own_settings(&self);
 }

@@ -170,6 +170,9 @@ impl<E: Engine> Agent<E> {
             }
             member::Engine::Stopped { .. } | member::Engine::Starting => {}
         }
+        if !matches!(status.engine, member::Engine::Stopped { .. }) {
+            self.engine.take_back_own_settings();
+        }
         self.status = status;
         self.set_pace();
     }

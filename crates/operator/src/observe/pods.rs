@@ -30,11 +30,13 @@ impl Pods {
 
     /// Takes in the metadata of a write of ours.
     pub(super) fn put_metadata(&mut self, pod: Pod) {
-        self.ours.wrote(key_of(&pod));
+        // One that is not taken in protects nothing from a list: after an older store was put back what is held has never
+        // been.
         if let Some(held) = self.pods.get_mut(&key_of(&pod))
             && held.uid() == pod.uid()
             && version_of(held) < version_of(&pod)
         {
+            self.ours.wrote(key_of(&pod));
             held.metadata = pod.metadata;
         }
     }
@@ -197,5 +199,21 @@ mod tests {
         pods.take(Change::Deleted(pod(9, terminated())), |_| ());
         assert_eq!(pods.in_namespace("d").count(), 0);
         assert_eq!(pods.terminated().get("u").map(|end| end.version), Some(9));
+    }
+
+    /// What an API server says whose store is an older copy (failover.md F14).
+    #[test]
+    fn a_list_replaces_a_pod_that_is_newer_by_its_version_unless_our_write_was_taken_in_meanwhile() {
+        for (written, expected) in [(None, 30), (Some(20), 30), (Some(60), 60)] {
+            let mut pods = Pods::default();
+            pods.take(Change::Applied(pod(50, running())), |_| ());
+            pods.take(Change::Listing, |_| ());
+            if let Some(version) = written {
+                pods.put_metadata(pod(version, running()));
+            }
+            pods.take(Change::Listed(vec![pod(30, running())]), |_| ());
+            let held: Vec<u64> = pods.in_namespace("d").map(version_of).collect();
+            assert_eq!(held, [expected], "written: {written:?}");
+        }
     }
 }

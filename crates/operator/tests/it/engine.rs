@@ -466,4 +466,6 @@ impl Engine for Modelled {
     }
 
     fn remove_old_set_aside(&self) {}
+
+    fn take_back_own_settings(&self) {}
 }

@@ -216,6 +216,6 @@ fn missing_mount_source_is_a_start_error() {
 
 fn missing_working_folder_is_made() {
     let mut script = Script::new("pwd");
-    script.spec.working_dir = "/work/here".into();
-    assert_eq!(run(script.finish()).1, "/work/here\n");
+    script.spec.working_dir = "/made/here".into();
+    assert_eq!(run(script.finish()).1, "/made/here\n");
 }

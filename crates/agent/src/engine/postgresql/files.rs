@@ -219,7 +219,8 @@ pub(super) fn clean_auto_conf(pgdata: &Path) -> io::Result<Vec<String>> {
     ];
     let path = pgdata.join("postgresql.auto.conf");
     let text = read_optional(&path)?;
-    let name = |line: &str| line.split(['=', ' ']).next().unwrap_or_default().trim().to_owned();
+    // As PostgreSQL reads it: in any case of letters, and with or without an equals sign.
+    let name = |line: &str| line.trim().split(['=', ' ', '\t']).next().unwrap_or_default().to_ascii_lowercase();
     let (owned, kept): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| OWNED.contains(&name(line).as_str()));
     if !owned.is_empty() {
         let kept: String = kept.into_iter().map(|line| format!("{line}\n")).collect();
@@ -269,8 +270,8 @@ mod tests {
     fn what_a_superuser_set_by_alter_system_cannot_undo_the_fence() -> io::Result<()> {
         let folder = tempfile::tempdir()?;
         let path = folder.path().join("postgresql.auto.conf");
-        fs::write(&path, "# note\nsynchronous_standby_names = ''\nwork_mem = '8MB'\nport= 1\n")?;
-        assert_eq!(clean_auto_conf(folder.path())?, ["synchronous_standby_names", "port"]);
+        fs::write(&path, "# note\nSynchronous_Standby_Names = ''\nwork_mem = '8MB'\nport= 1\nfsync\toff\n")?;
+        assert_eq!(clean_auto_conf(folder.path())?, ["synchronous_standby_names", "port", "fsync"]);
         assert_eq!(fs::read_to_string(&path)?, "# note\nwork_mem = '8MB'\n");
         assert_eq!(clean_auto_conf(folder.path())?, [""; 0]);
         Ok(())

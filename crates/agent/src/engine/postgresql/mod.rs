@@ -112,7 +112,7 @@ pub(crate) struct Postgres {
     /// The operation for whose hand-over one has ended.
     prepared: Rc<RefCell<Option<String>>>,
     blamed: Blamed,
-    weakened: RefCell<weakened::Weakened>,
+    weakened: Rc<RefCell<weakened::Weakened>>,
     major: Option<u32>,
 }
 
@@ -148,7 +148,7 @@ impl Postgres {
             checkpointing: Rc::default(),
             prepared: Rc::default(),
             blamed: Rc::default(),
-            weakened: RefCell::default(),
+            weakened: Rc::default(),
             major,
         }
     }
@@ -271,6 +271,10 @@ impl Engine for Postgres {
     fn arm(&self, deadline: Option<Monotonic>) {
         self.deadline.set(deadline);
         self.watchdog.arm(deadline);
+    }
+
+    fn take_back_own_settings(&self) {
+        Postgres::take_back_own_settings(self);
     }
 
     fn remove_old_set_aside(&self) {

@@ -78,7 +78,7 @@ impl Postgres {
         let socket = format!(".s.PGSQL.{}", self.config.port);
         remove_if_there(&self.config.run_dir.join(format!("{socket}.lock")))?;
         remove_if_there(&self.config.run_dir.join(socket))?;
-        super::files::clean_auto_conf(pgdata)?; // nothing runs that it was set for
+        super::files::clean_auto_conf(pgdata)?;
         let wal = Wal::open(pgdata)?;
         self.is_cut.set(false);
         // The server would wait for the rest of that record, on the primary's timeline where something else stands. Whom it

@@ -51,6 +51,11 @@ impl Postgres {
 
     /// A new connection over the socket as the agent's role.
     pub(super) async fn connect(&self, synchronous_commit: &str) -> Result<Connection, EngineError> {
+        connect(&self.connection(synchronous_commit)).await
+    }
+
+    /// How such a connection is made.
+    pub(super) fn connection(&self, synchronous_commit: &str) -> tokio_postgres::Config {
         let mut config = tokio_postgres::Config::new();
         config
             .host_path(&self.config.run_dir)
@@ -62,7 +67,7 @@ impl Postgres {
             .options(format!(
                 "-c synchronous_commit={synchronous_commit} -c log_statement=none -c log_min_duration_statement=-1"
             ));
-        connect(&config).await
+        config
     }
 
     /// Rows of a statement, as texts.

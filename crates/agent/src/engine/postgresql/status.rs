@@ -51,7 +51,6 @@ impl Postgres {
         if self.server.get().is_none() {
             return only(Engine::Stopped { position: self.end.borrow().clone() });
         }
-        self.keep_own_settings();
         match self.snapshot().await {
             Err(error) => {
                 tracing::trace!(%error, "the server does not answer");
@@ -124,10 +123,9 @@ impl Postgres {
             let made = rows(&client, roles).await?.first().and_then(|row| row.get(0)) != Some("0");
             self.in_force.borrow_mut().set_up = made;
         }
-        // Not in the middle of a promotion: nobody waits for this.
+        // Not in the middle of a promotion.
         let open = self.in_force.borrow().open;
-        let mut warnings = if open { self.weakened(&client).await? } else { BTreeSet::new() };
-        warnings.extend(self.taken_back());
+        let warnings = if open { self.weakened() } else { BTreeSet::new() };
         let position = self.position(snapshot.received, snapshot.timeline);
         let timeline = position.timeline;
         let epoch = self.volume.borrow().state().epoch;

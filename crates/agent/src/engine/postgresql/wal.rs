@@ -7,7 +7,7 @@ use coregent_core::position::{Position, Promotion};
 use crc32c::{crc32c, crc32c_append};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -106,8 +106,9 @@ impl Wal {
         let (last, offset) = (end.0 / self.segment_size, end.0 % self.segment_size);
         for ((_, number), path) in self.segments.range((timeline, last)..=(timeline, u64::MAX)) {
             if *number == last && offset > 0 {
-                let file = File::options().write(true).open(path)?;
-                file.write_all_at(&vec![0; usize::try_from(self.segment_size - offset).unwrap_or(0)], offset)?;
+                let mut file = File::options().write(true).open(path)?;
+                file.seek(SeekFrom::Start(offset))?;
+                io::copy(&mut io::repeat(0).take(self.segment_size - offset), &mut file)?;
                 file.sync_all()?;
             } else {
                 fs::remove_file(path)?;

@@ -1,15 +1,20 @@
-//! Settings that take away from what the mode of replication promises (failover.md F16). Nobody is kept from them, since
-//! an application may know what it does; they are shown.
+//! Settings that take away from what the mode of replication promises (failover.md F16). From most of them nobody is kept,
+//! since an application may know what it does: they are shown. Those that are the agent's own are taken back.
 
-use super::sql::rows;
-use super::{EngineError, Postgres};
+use super::Postgres;
+use super::sql::{connect, rows};
 use crate::clock;
 use coregent_core::member::Mode;
 use coregent_core::names::Monotonic;
 use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::time::timeout;
 
 /// How old an answer may be that is shown.
 const FRESH_MILLIS: u64 = 10_000;
+/// A question that is not answered by then is given up: somebody holds a lock on the catalogue.
+const ANSWER: Duration = Duration::from_secs(5);
 
 /// `synchronous_commit` where somebody set it: for a role, a database, or the whole server (the last line that counts of
 /// its files, `ALTER SYSTEM` included). PostgreSQL 15 manual 53.17 and 54.7.
@@ -31,49 +36,69 @@ pub(super) struct Weakened {
     looked_at: Option<Monotonic>,
     /// What a person set although only the agent may, and when that was taken back.
     taken_back: Option<(String, Monotonic)>,
+    /// Why nothing can be taken back.
+    unreadable: Option<String>,
 }
 
 impl Postgres {
     /// Takes back what ALTER SYSTEM has set of the agent's own settings: an empty `synchronous_standby_names` would let
     /// commits wait for nobody while the record says that they do.
-    pub(super) fn keep_own_settings(&self) {
-        match super::files::clean_auto_conf(&self.config.pgdata) {
-            Ok(names) if names.is_empty() => {}
-            Ok(names) => {
-                let names = names.join(", ");
-                tracing::warn!(names, "ALTER SYSTEM has set what only the agent may set: taken back");
-                self.weakened.borrow_mut().taken_back = Some((names, clock::now()));
-                self.reload();
-            }
-            Err(error) => tracing::warn!(%error, "postgresql.auto.conf cannot be read or written"),
+    pub(super) fn take_back_own_settings(&self) {
+        let cleaned = super::files::clean_auto_conf(&self.config.pgdata);
+        let mut weakened = self.weakened.borrow_mut();
+        weakened.unreadable = cleaned.as_ref().err().map(ToString::to_string);
+        let names = cleaned.unwrap_or_default().join(", ");
+        if !names.is_empty() {
+            tracing::warn!(names, "ALTER SYSTEM has set what only the agent may set: taken back");
+            weakened.taken_back = Some((names, clock::now()));
+            self.reload();
         }
     }
 
-    /// What was taken back a short while ago, in one line.
-    pub(super) fn taken_back(&self) -> Option<String> {
+    /// One line each, of the last time that the server was asked.
+    pub(super) fn weakened(&self) -> BTreeSet<String> {
+        self.ask_for_settings();
         let weakened = self.weakened.borrow();
-        let (names, at) = weakened.taken_back.as_ref()?;
-        (clock::now().since(*at) < TOLD_MILLIS).then(|| {
+        weakened.found.iter().cloned().chain(weakened.about_own_settings()).collect()
+    }
+
+    /// Asks the server again if it is time to, on a connection of its own and beside everything else: nothing that only
+    /// warns may make a primary look as if it did not answer.
+    fn ask_for_settings(&self) {
+        let now = clock::now();
+        if self.weakened.borrow().looked_at.is_some_and(|at| now.since(at) < FRESH_MILLIS) {
+            return;
+        }
+        self.weakened.borrow_mut().looked_at = Some(now);
+        let (weakened, mode) = (Rc::clone(&self.weakened), self.config.settings.mode);
+        let config = self.connection("local");
+        tokio::task::spawn_local(async move {
+            let answer = timeout(ANSWER, async { rows(&connect(&config).await?.client, SETTINGS).await });
+            match answer.await {
+                Ok(Ok(settings)) => {
+                    let found = settings.iter().filter_map(|row| warning(mode, row.get(0)?, row.get(1)?)).collect();
+                    weakened.borrow_mut().found = found;
+                }
+                Ok(Err(error)) => tracing::debug!(%error, "the settings are not known; asked again later"),
+                Err(_) => tracing::debug!("the settings are not known in time; asked again later"),
+            }
+        });
+    }
+}
+
+impl Weakened {
+    fn about_own_settings(&self) -> impl Iterator<Item = String> {
+        let recent = self.taken_back.as_ref().filter(|(_, at)| clock::now().since(*at) < TOLD_MILLIS);
+        let taken_back = recent.map(|(names, _)| {
             format!(
                 "ALTER SYSTEM had set {names}, which only the agent may set: it was taken back; commits in between may \
                  have waited for nobody"
             )
-        })
-    }
-
-    /// One line each.
-    pub(super) async fn weakened(&self, client: &tokio_postgres::Client) -> Result<BTreeSet<String>, EngineError> {
-        let now = clock::now();
-        let looked_at = self.weakened.borrow().looked_at;
-        if looked_at.is_none_or(|at| now.since(at) >= FRESH_MILLIS) {
-            let mode = self.config.settings.mode;
-            let settings = rows(client, SETTINGS).await?;
-            let found = settings.iter().filter_map(|row| warning(mode, row.get(0)?, row.get(1)?)).collect();
-            let mut weakened = self.weakened.borrow_mut();
-            weakened.found = found;
-            weakened.looked_at = Some(now);
-        }
-        Ok(self.weakened.borrow().found.clone())
+        });
+        let unreadable = self.unreadable.as_ref().map(|why| {
+            format!("postgresql.auto.conf cannot be read or written ({why}): what ALTER SYSTEM sets is not taken back")
+        });
+        taken_back.into_iter().chain(unreadable)
     }
 }
 
