@@ -8,6 +8,7 @@ mod files;
 mod last_words;
 mod names;
 mod promote;
+mod records;
 mod rewind;
 mod server;
 mod sql;

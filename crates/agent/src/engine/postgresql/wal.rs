@@ -2,25 +2,16 @@
 //!
 //! Layout: PostgreSQL's `access/xlog_internal.h` and `access/xlogrecord.h` (the same from version 9.5 to 17).
 
+use super::records::{Last, Records};
 use coregent_core::lsn::{Lsn, Timeline};
 use coregent_core::position::{Position, Promotion};
-use crc32c::{crc32c, crc32c_append};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-const PAGE: u64 = 8192;
-const SHORT_HEADER: u64 = 24;
-const LONG_HEADER: u64 = 40;
-const RECORD_HEADER: usize = 24;
-/// Page flag: the page begins with the rest of a record.
-const CONTINUES: u16 = 1;
-/// Page flag: what the page before began was given up; a new record begins here.
-const OVERWRITES: u16 = 8;
-/// `XLOG_SWITCH` of the resource manager 0: the rest of the segment is empty.
-const SWITCH: (u8, u8) = (0, 0x40);
+pub(super) const PAGE: u64 = 8192;
 /// First line of a history file that only keeps PostgreSQL from choosing its number (F9).
 pub(super) const DUMMY: &str = "# coregent: this timeline was attempted elsewhere\n";
 
@@ -204,15 +195,11 @@ impl Wal {
         // a record that reaches into it.
         let valid = |number: &u64| self.has_page(timeline, number * self.segment_size);
         let before = newest.checked_sub(1).filter(valid);
-        let mut log = Vec::new();
-        let first = before.unwrap_or(newest);
-        for number in [before, Some(newest)].into_iter().flatten() {
-            if let Some(path) = self.segments.get(&(timeline, number)) {
-                log.extend_from_slice(&fs::read(path)?);
-            }
-        }
-        let start = first * self.segment_size;
-        Ok(Reader { log: &log, start, segment_size: self.segment_size }.end())
+        let numbers = [before, Some(newest)].into_iter().flatten();
+        let paths = numbers.filter_map(|number| self.segments.get(&(timeline, number)));
+        let files = paths.map(File::open).collect::<io::Result<Vec<File>>>()?;
+        let start = before.unwrap_or(newest) * self.segment_size;
+        Records::new(files, start, self.segment_size).end()
     }
 
     /// Path of a history file.
@@ -235,10 +222,11 @@ fn parse_history(text: &str, timeline: Timeline) -> Vec<(Timeline, Lsn)> {
     text.lines().filter_map(line).collect()
 }
 
-struct PageHeader {
-    info: u16,
-    address: u64,
-    rest: u32,
+pub(super) struct PageHeader {
+    pub(super) info: u16,
+    pub(super) address: u64,
+    /// Bytes of a record that goes on here.
+    pub(super) rest: u32,
 }
 
 fn page_header(file: &File, offset: u64) -> Option<PageHeader> {
@@ -247,7 +235,7 @@ fn page_header(file: &File, offset: u64) -> Option<PageHeader> {
     parse_page_header(&bytes)
 }
 
-fn parse_page_header(bytes: &[u8]) -> Option<PageHeader> {
+pub(super) fn parse_page_header(bytes: &[u8]) -> Option<PageHeader> {
     let magic = u16::from_le_bytes(bytes.get(..2)?.try_into().ok()?);
     (magic != 0).then_some(())?;
     Some(PageHeader {
@@ -257,163 +245,12 @@ fn parse_page_header(bytes: &[u8]) -> Option<PageHeader> {
     })
 }
 
-fn align(value: u64) -> u64 {
-    value.div_ceil(8) * 8
-}
-
-/// Walks records through consecutive segments in memory.
-struct Reader<'a> {
-    log: &'a [u8],
-    start: u64,
-    segment_size: u64,
-}
-
-/// The last valid record.
-#[derive(Debug, Clone, Copy)]
-struct Last {
-    /// Where it ends.
-    end: u64,
-    /// The beginning of another one follows.
-    cut: bool,
-}
-
-enum Step {
-    /// A valid record that ends here.
-    Record {
-        end: u64,
-    },
-    /// The record was given up by a later server: goes on at this page.
-    Overwritten {
-        page: u64,
-    },
-    /// The record begins here, and the page on which it goes on is not there.
-    Cut,
-    Invalid,
-}
-
-impl Reader<'_> {
-    /// The end of the last valid record; `None` when not even one begins here.
-    fn end(&self) -> Option<Last> {
-        let mut at = self.first_record()?;
-        let mut end = None;
-        let mut previous = None;
-        loop {
-            match self.record(at, previous) {
-                Step::Record { end: next } => {
-                    previous = Some(at);
-                    end = Some(next);
-                    at = self.skip_header(next);
-                }
-                Step::Overwritten { page } => {
-                    previous = None;
-                    at = self.skip_header(page);
-                }
-                Step::Cut => return end.map(|end| Last { end, cut: true }),
-                Step::Invalid => return end.map(|end| Last { end, cut: false }),
-            }
-        }
-    }
-
-    fn page(&self, address: u64) -> Option<PageHeader> {
-        let offset = usize::try_from(address.checked_sub(self.start)?).ok()?;
-        parse_page_header(self.log.get(offset..offset + 24)?).filter(|header| header.address == address)
-    }
-
-    fn header_size(&self, page: u64) -> u64 {
-        if page.is_multiple_of(self.segment_size) { LONG_HEADER } else { SHORT_HEADER }
-    }
-
-    fn skip_header(&self, at: u64) -> u64 {
-        if at.is_multiple_of(PAGE) { at + self.header_size(at) } else { at }
-    }
-
-    /// Where the first record begins that does not begin before.
-    fn first_record(&self) -> Option<u64> {
-        let mut page = self.start;
-        loop {
-            let header = self.page(page)?;
-            let body = page + self.header_size(page);
-            if header.info & CONTINUES == 0 {
-                return Some(body);
-            }
-            let end = body + align(u64::from(header.rest));
-            if end < page + PAGE {
-                return Some(end);
-            }
-            page += PAGE;
-        }
-    }
-
-    fn record(&self, at: u64, previous: Option<u64>) -> Step {
-        let mut page = at - at % PAGE;
-        if self.page(page).is_none() {
-            return Step::Invalid;
-        }
-        let Some(length) = self.bytes(at, 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes) else {
-            return Step::Invalid;
-        };
-        let length = length as usize;
-        if !(RECORD_HEADER..1 << 30).contains(&length) {
-            return Step::Invalid;
-        }
-        let mut record = Vec::with_capacity(length.min(self.log.len()));
-        let mut from = at;
-        loop {
-            let room = usize::try_from(page + PAGE - from).unwrap_or(0);
-            let take = room.min(length - record.len());
-            let Some(bytes) = self.bytes(from, take) else { return Step::Invalid };
-            record.extend_from_slice(bytes);
-            if record.len() == length {
-                let end = align(from + take as u64);
-                return self.checked(&record, at, previous, end);
-            }
-            page += PAGE;
-            let Some(header) = self.page(page) else {
-                // As the server does: what has no whole header yet counts as begun.
-                let begun = record.len() < RECORD_HEADER || is_linked(&record, at, previous);
-                return if begun { Step::Cut } else { Step::Invalid };
-            };
-            if header.info & OVERWRITES != 0 {
-                return Step::Overwritten { page };
-            }
-            if header.info & CONTINUES == 0 || header.rest as usize != length - record.len() {
-                return Step::Invalid;
-            }
-            from = page + self.header_size(page);
-        }
-    }
-
-    fn checked(&self, record: &[u8], at: u64, previous: Option<u64>, end: u64) -> Step {
-        let Some((header, body)) = record.split_at_checked(RECORD_HEADER) else { return Step::Invalid };
-        let stored = header.get(20..24).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes);
-        let linked = is_linked(header, at, previous);
-        let sum = crc32c_append(crc32c(body), header.get(..20).unwrap_or_default());
-        if !linked || stored != Some(sum) {
-            return Step::Invalid;
-        }
-        let kind = (header.get(17).copied().unwrap_or(0), header.get(16).copied().unwrap_or(0) & 0xF0);
-        if kind == SWITCH {
-            return Step::Record { end: end.next_multiple_of(self.segment_size) };
-        }
-        Step::Record { end }
-    }
-
-    fn bytes(&self, at: u64, count: usize) -> Option<&[u8]> {
-        let offset = usize::try_from(at.checked_sub(self.start)?).ok()?;
-        self.log.get(offset..offset.checked_add(count)?)
-    }
-}
-
-/// Whether a record says that it follows the one before.
-fn is_linked(record: &[u8], at: u64, previous: Option<u64>) -> bool {
-    let link = record.get(8..16).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
-    link.is_some_and(|link| previous.map_or(link < at, |previous| link == previous))
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::records::{LONG_HEADER, RECORD_HEADER, SWITCH};
     use super::*;
     use coregent_core::names::Epoch;
+    use crc32c::{crc32c, crc32c_append};
 
     #[test]
     fn a_chain_is_cut_to_what_the_data_has_passed() -> io::Result<()> {
@@ -471,13 +308,14 @@ mod tests {
             self.bytes[offset..offset + bytes.len()].copy_from_slice(bytes);
         }
 
-        /// Writes a record without content at `offset`; of a length that it may not have.
+        /// Writes a record of zeros at `offset`; of a length that it may not have.
         fn record(&mut self, offset: u64, kind: (u8, u8), length: u32) {
             let mut header = [0_u8; RECORD_HEADER];
             header[..4].copy_from_slice(&length.to_le_bytes());
             header[8..16].copy_from_slice(&self.previous.to_le_bytes());
             (header[17], header[16]) = kind;
-            let sum = crc32c(&header[..20]);
+            let body = vec![0; (length as usize).saturating_sub(RECORD_HEADER)];
+            let sum = crc32c_append(crc32c(&body), &header[..20]);
             header[20..24].copy_from_slice(&sum.to_le_bytes());
             self.put(offset, &header);
             self.previous = self.start + offset;
@@ -522,6 +360,24 @@ mod tests {
         let wal = Wal::open(folder.path())?;
         assert_eq!((wal.end()?, wal.end_within_record()?), (end, None));
         assert_eq!(wal.segments.len(), 1, "the segment into which the record reached is gone");
+        Ok(())
+    }
+
+    #[test]
+    fn the_end_is_found_behind_a_whole_segment_of_records() -> io::Result<()> {
+        let pages = SEGMENT / PAGE;
+        let mut full = Segment::new(3, pages);
+        let mut newest = Segment::new(4, pages);
+        let whole_page = |segment: &mut Segment, page: u64| {
+            let header = if page == 0 { LONG_HEADER } else { 24 };
+            segment.record(page * PAGE + header, NOOP, u32::try_from(PAGE - header).unwrap_or(0));
+        };
+        (0..pages).for_each(|page| whole_page(&mut full, page));
+        newest.previous = full.previous;
+        (0..pages - 3).for_each(|page| whole_page(&mut newest, page));
+        let segments = [("000000010000000000000003", &full), ("000000010000000000000004", &newest)];
+        let (_folder, wal) = log(&segments, &[])?;
+        assert_eq!(wal.end()?, Some((Timeline(1), Lsn(4 * SEGMENT + (pages - 3) * PAGE))));
         Ok(())
     }
 
