@@ -128,7 +128,7 @@ fn phase(world: &World, memory: &Memory, has_primary: bool, ready: usize) -> Pha
         Some(StepId::PrimaryDbSwitchingOver) => Phase::SwitchingOver,
         _ if !world.cluster.waits_for.is_empty() && first => Phase::Waiting,
         _ if first => Phase::Creating,
-        _ if !has_primary => Phase::Unavailable,
+        _ if !has_primary || commits_wait(world).is_some() => Phase::Unavailable,
         Some(StepId::ReplicaDbDeploying) if memory.last_failover.is_none() && ready < world.wanted() => Phase::Creating,
         _ if ready >= world.wanted() && !is_degraded(world) => Phase::Ready,
         _ => Phase::Degraded,
@@ -153,7 +153,12 @@ fn conditions(
     let mut set = |kind: &'static str, holds: bool, reason: &'static str, message: String| {
         conditions.insert(kind, Condition { holds, reason, message });
     };
+    let waiting = commits_wait(world);
     match primary {
+        Some(primary) if waiting.is_some() => {
+            let message = format!("{primary} is primary, but {}", waiting.as_deref().unwrap_or_default());
+            set("Ready", false, "CommitsWait", message);
+        }
         Some(primary) if ready >= wanted => {
             set(
                 "Ready",
@@ -187,7 +192,13 @@ fn conditions(
     let reason = if surplus.is_some() { "ScaleDownNotSupported" } else { "AsAsked" };
     set("SurplusMembers", surplus.is_some(), reason, surplus.unwrap_or_default());
     let degraded = is_degraded(world);
-    set("SyncDegraded", degraded, if degraded { "TooFewStandbys" } else { "InForce" }, guarantee(world, degraded));
+    let reason = match &waiting {
+        Some(_) => "CommitsWait",
+        None if degraded => "TooFewStandbys",
+        None => "InForce",
+    };
+    let message = waiting.unwrap_or_else(|| guarantee(world, degraded).to_owned());
+    set("SyncDegraded", degraded, reason, message);
     let lacks = ready < wanted && memory.system_id.is_some();
     let reason = if lacks { "MembersMissing" } else { "AsAsked" };
     let message = if lacks { format!("{ready} of {wanted} members ready") } else { String::new() };
@@ -244,7 +255,26 @@ fn member_failed(world: &World, members: &[MemberLine]) -> Condition {
 }
 
 /// What this mode promises and what it does not (F16).
-fn guarantee(world: &World, degraded: bool) -> String {
+/// Why commits do not come back, when fewer members acknowledge than must (F7 with `whenTooFew: Block`).
+fn commits_wait(world: &World) -> Option<String> {
+    let lease = world.lease()?;
+    let primary = labels::open_primary(world, lease)?;
+    let set = lease.fence.sync_sets.iter().find(|set| set.epoch == lease.epoch)?;
+    let standbys = &world.live_report(primary)?.standbys;
+    let acknowledging =
+        standbys.iter().filter(|standby| standby.streaming && set.members.contains(&standby.member)).count();
+    let applies = world.cluster.mode == Mode::Quorum && !set.degraded && !set.members.is_empty();
+    (applies && acknowledging < set.k as usize).then(|| {
+        format!(
+            "commits wait: {} of the members {} must have each of them, and {acknowledging} of these stream; none is \
+             lost by waiting. They go on as soon as one is back",
+            set.k,
+            set.members.iter().map(MemberName::as_str).collect::<Vec<_>>().join(", ")
+        )
+    })
+}
+
+fn guarantee(world: &World, degraded: bool) -> &'static str {
     match world.cluster.mode {
         Mode::Quorum if degraded => {
             "commits do not wait for other members now: a failover goes by the Lease alone and may lose the newest \
@@ -256,7 +286,6 @@ fn guarantee(world: &World, degraded: bool) -> String {
              host that freezes and thaws can acknowledge a write just before its agent looks at the clock"
         }
     }
-    .to_owned()
 }
 
 fn warnings(world: &World) -> String {

@@ -1,5 +1,6 @@
 //! What people are shown: the picture and the words of events.
 
+use super::super::picture::Phase;
 use super::*;
 
 fn told(world: &World, reason: &str) -> String {
@@ -71,6 +72,31 @@ fn a_member_whose_probe_contradicts_its_report_for_a_while_is_shown_as_not_answe
         world.pod_mut(member).ready = true;
         assert!(line(&world).ready);
     }
+}
+
+#[test]
+fn commits_that_wait_for_members_are_told_and_not_called_accepted() {
+    let mut world = healthy();
+    world.report_mut("1").standbys.retain(|standby| standby.member != name("3"));
+    let picture = decide(&world).picture;
+    assert_eq!(picture.conditions["SyncDegraded"].reason, "InForce", "one is enough");
+    world.report_mut("1").standbys.clear();
+    let picture = decide(&world).picture;
+    let ready = &picture.conditions["Ready"];
+    assert_eq!((picture.phase, ready.holds, ready.reason), (Phase::Unavailable, false, "CommitsWait"));
+    assert_eq!(
+        ready.message,
+        "orders-1 is primary, but commits wait: 1 of the members orders-2, orders-3 must have each of them, and 0 of these \
+         stream; none is lost by waiting. They go on as soon as one is back"
+    );
+    let degraded = &picture.conditions["SyncDegraded"];
+    assert_eq!((degraded.holds, degraded.reason), (false, "CommitsWait"));
+    // In async mode, and once commits no longer wait, nothing is waited for.
+    world.lease_mut().fence.sync_sets[0].degraded = true;
+    assert_eq!(decide(&world).picture.phase, Phase::Degraded);
+    world.lease_mut().fence.sync_sets[0].degraded = false;
+    world.cluster.mode = Mode::Async;
+    assert_ne!(decide(&world).picture.conditions["Ready"].reason, "CommitsWait");
 }
 
 #[test]
