@@ -21,7 +21,7 @@ pub(crate) fn namespace_takes_new(call: &Call) -> Outcome<()> {
         let kind = call.server.kinds.find("", "v1", "namespaces").ok_or_else(ApiError::no_such_path)?;
         return Err(ApiError::not_found(&kind, namespace));
     };
-    if text(&found.value, "/metadata/deletionTimestamp").is_empty() {
+    if text(&found.value(), "/metadata/deletionTimestamp").is_empty() {
         return Ok(());
     }
     let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
@@ -125,7 +125,7 @@ fn new_service(call: &Call, object: &mut Value) -> Outcome<()> {
     let Some((first, last)) = call.server.service_ips else { return Ok(()) };
     let (_, services) = call.server.store.list("/services", None);
     let taken: Vec<Ipv4Addr> =
-        services.iter().filter_map(|service| text(&service.value, "/spec/clusterIP").parse().ok()).collect();
+        services.iter().filter_map(|service| text(&service.value(), "/spec/clusterIP").parse().ok()).collect();
     let name = text(object, "/metadata/name").to_owned();
     let refuse = |message: String| {
         let cause = Cause { reason: "FieldValueInvalid".into(), message, field: "spec.clusterIPs".into() };
@@ -230,7 +230,7 @@ pub(crate) fn hold_definition(call: &Call, object: &mut Value) -> Outcome<()> {
 pub(crate) async fn written(call: &Call, event: &Arc<Event>) {
     let kind = &call.target.kind;
     if &*kind.resource == DEFINITIONS {
-        let definition = &event.object.value;
+        let definition = &event.object.value();
         if event.kind == EventKind::Deleted {
             call.server.kinds.uninstall(&event.key.name);
         } else {
@@ -251,7 +251,8 @@ async fn clear_instances(call: &Call, definition: &Value) {
     let Some(version) = crate::kinds::storage_version(definition) else { return };
     let (_, instances) = call.server.store.list(&format!("{group}/{plural}"), None);
     for instance in instances {
-        let (namespace, name) = (text(&instance.value, "/metadata/namespace"), text(&instance.value, "/metadata/name"));
+        let value = instance.value();
+        let (namespace, name) = (text(&value, "/metadata/namespace"), text(&value, "/metadata/name"));
         let path = match namespace {
             "" => format!("/apis/{group}/{version}/{plural}/{name}"),
             _ => format!("/apis/{group}/{version}/namespaces/{namespace}/{plural}/{name}"),
@@ -267,7 +268,7 @@ async fn clear_instances(call: &Call, definition: &Value) {
 async fn finish_definition(call: &Call, name: &str) {
     let Some(definition) = call.server.store.get(DEFINITIONS, "", name) else { return };
     let left = call.server.store.list(&call.target.kind.resource, None).1;
-    if !left.is_empty() || text(&definition.value, "/metadata/deletionTimestamp").is_empty() {
+    if !left.is_empty() || text(&definition.value(), "/metadata/deletionTimestamp").is_empty() {
         return;
     }
     let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");

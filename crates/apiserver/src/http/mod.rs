@@ -61,7 +61,7 @@ impl Server {
         let store = Store::open(&options.store, options.history)?;
         let kinds = Registry::new();
         let (_, definitions) = store.list(kinds::DEFINITIONS, None);
-        definitions.iter().for_each(|definition| kinds.install(&definition.value));
+        definitions.iter().for_each(|definition| kinds.install(&definition.value()));
         Ok(Server {
             store,
             kinds,

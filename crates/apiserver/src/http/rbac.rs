@@ -87,13 +87,13 @@ fn is_basic(user: &UserInfo, attributes: &Attributes) -> bool {
 pub(crate) fn rules(server: &Server, user: &UserInfo, namespace: &str) -> Vec<Value> {
     let mut rules = Vec::new();
     let (_, cluster) = server.store.list(CLUSTER_ROLE_BINDINGS, None);
-    for binding in cluster.iter().filter(|binding| binds(&binding.value, user, "")) {
-        rules.extend(role_rules(server, &binding.value, ""));
+    for binding in cluster.iter().filter(|binding| binds(&binding.value(), user, "")) {
+        rules.extend(role_rules(server, &binding.value(), ""));
     }
     if !namespace.is_empty() {
         let (_, bindings) = server.store.list(ROLE_BINDINGS, Some(namespace));
-        for binding in bindings.iter().filter(|binding| binds(&binding.value, user, namespace)) {
-            rules.extend(role_rules(server, &binding.value, namespace));
+        for binding in bindings.iter().filter(|binding| binds(&binding.value(), user, namespace)) {
+            rules.extend(role_rules(server, &binding.value(), namespace));
         }
     }
     rules
@@ -106,7 +106,7 @@ fn role_rules(server: &Server, binding: &Value, namespace: &str) -> Vec<Value> {
         "ClusterRole" => server.store.get(CLUSTER_ROLES, "", name),
         _ => None,
     };
-    role.and_then(|role| role.value["rules"].as_array().cloned()).unwrap_or_default()
+    role.and_then(|role| role.value()["rules"].as_array().cloned()).unwrap_or_default()
 }
 
 fn binds(binding: &Value, user: &UserInfo, namespace: &str) -> bool {

@@ -77,14 +77,15 @@ fn page(call: &Call, selector: &Selector) -> Outcome<Page> {
     };
     if let Some(token) = &resumed {
         let key = |object: &Stored| {
-            let part = |pointer| object.value.pointer(pointer).and_then(|v| v.as_str()).unwrap_or_default();
-            (part("/metadata/namespace").to_owned(), part("/metadata/name").to_owned())
+            let value = object.value();
+            let part = |pointer| value.pointer(pointer).and_then(|v| v.as_str()).unwrap_or_default().to_owned();
+            (part("/metadata/namespace"), part("/metadata/name"))
         };
         let last = (token.namespace.clone(), token.name.clone());
         items.retain(|object| key(object) > last);
     }
     if !selector.is_empty() {
-        items.retain(|object| selector.matches(&object.value));
+        items.retain(|object| selector.matches(&object.value()));
     }
     let limit = call.params.number("limit")?.filter(|limit| *limit > 0).and_then(|limit| usize::try_from(limit).ok());
     let mut page = Page { revision, items, token: None, remaining: 0 };
@@ -116,7 +117,8 @@ fn first_page(call: &Call, namespace: Option<&str>, at: Option<u64>) -> Outcome<
 }
 
 fn encode(rv: u64, last: &Stored) -> String {
-    let part = |pointer| last.value.pointer(pointer).and_then(|v| v.as_str()).unwrap_or_default().to_owned();
+    let value = last.value();
+    let part = |pointer| value.pointer(pointer).and_then(|v| v.as_str()).unwrap_or_default().to_owned();
     let token = Continue { rv, namespace: part("/metadata/namespace"), name: part("/metadata/name") };
     BASE64_URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).unwrap_or_default())
 }

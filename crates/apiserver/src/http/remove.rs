@@ -24,11 +24,11 @@ pub(crate) async fn delete(call: &Call, options: DeleteOptions) -> Outcome<Reply
 pub(crate) async fn delete_collection(call: &Call, options: DeleteOptions) -> Outcome<Response> {
     let selector = read::selector(call)?;
     let (revision, mut items) = call.server.store.list(&call.target.kind.resource, read::scope(call, &selector));
-    items.retain(|object| selector.matches(&object.value));
+    items.retain(|object| selector.matches(&object.value()));
     for item in &items {
         let mut target = call.target.clone();
-        target.namespace = Some(text(&item.value, "/metadata/namespace").to_owned()).filter(|text| !text.is_empty());
-        target.name = Some(text(&item.value, "/metadata/name").to_owned());
+        target.namespace = Some(text(&item.value(), "/metadata/namespace").to_owned()).filter(|text| !text.is_empty());
+        target.name = Some(text(&item.value(), "/metadata/name").to_owned());
         let one = Call {
             server: call.server.clone(),
             user: call.user.clone(),
@@ -51,12 +51,12 @@ async fn delete_one(call: &Call, name: &str, options: &DeleteOptions) -> Outcome
     loop {
         let current = read::find(call)?;
         preconditions(call, &current, options)?;
-        let next = marked(call, &current.value, options)?;
+        let next = marked(call, &current.value(), options)?;
         let gone = finished(call, &next);
         if options.dry_run.as_ref().is_some_and(|values| !values.is_empty()) {
             return Ok(Reply { code: 200, answer: Answer::Dry(next), warnings: Vec::new() });
         }
-        if !gone && next == current.value {
+        if !gone && next == *current.value() {
             return Ok(Reply { code: 200, answer: Answer::Stored(current), warnings: Vec::new() });
         }
         let change = if gone { Change::Delete(next) } else { Change::Put(next) };
@@ -78,7 +78,7 @@ fn reply(call: &Call, event: &Arc<Event>, gone: bool) -> Reply {
         let kind = &call.target.kind;
         Answer::Status(json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
             "details": {"name": event.key.name, "group": kind.group, "kind": kind.plural,
-                "uid": text(&event.object.value, "/metadata/uid")}}))
+                "uid": text(&event.object.value(), "/metadata/uid")}}))
     } else {
         Answer::Stored(event.object.clone())
     };
@@ -91,8 +91,9 @@ fn preconditions(call: &Call, current: &Stored, options: &DeleteOptions) -> Outc
         ("UID", &wanted.uid, "/metadata/uid"),
         ("ResourceVersion", &wanted.resource_version, "/metadata/resourceVersion"),
     ];
+    let current = current.value();
     for (what, wanted, pointer) in checks {
-        let found = text(&current.value, pointer);
+        let found = text(&current, pointer);
         if let Some(wanted) = wanted.as_deref().filter(|wanted| *wanted != found) {
             let why = format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}");
             return Err(ApiError::conflict(&call.target.kind, call.target.name(), &why));

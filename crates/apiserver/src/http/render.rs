@@ -16,7 +16,7 @@ pub(crate) fn served(kind: &Kind, form: Form, object: &Stored) -> Bytes {
     if form == Form::Object && kind.served_as_stored() {
         return object.json.clone();
     }
-    let value = kind.to_served(object.value.clone());
+    let value = kind.to_served(Value::clone(&object.value()));
     Bytes::from(match form {
         Form::PartialMetadata => partial(&value).to_string(),
         _ => value.to_string(),
@@ -38,11 +38,7 @@ pub(crate) fn stored(call: &Call, code: u16, object: &Stored) -> Outcome<Respons
 
 /// An answer with one object that is not in the store (dry run).
 pub(crate) fn value(call: &Call, code: u16, object: Value) -> Outcome<Response> {
-    let object = Stored {
-        revision: 0,
-        json: serde_json::to_vec(&object).map_err(|error| ApiError::internal(error.to_string()))?.into(),
-        value: object,
-    };
+    let object = Stored::unsaved(&object).map_err(|error| ApiError::internal(error.to_string()))?;
     stored(call, code, &object)
 }
 

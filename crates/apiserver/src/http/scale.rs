@@ -40,7 +40,7 @@ fn scale_of(kind: &Kind, scale: &Scale, object: &Value) -> Value {
 
 pub(super) fn get(call: &Call) -> Outcome<Reply> {
     let object = read::find(call)?;
-    let answer = scale_of(&call.target.kind, paths(call)?, &object.value);
+    let answer = scale_of(&call.target.kind, paths(call)?, &object.value());
     Ok(Reply { code: 200, answer: Answer::Status(answer), warnings: Vec::new() })
 }
 
@@ -79,7 +79,7 @@ async fn set(call: &Call, propose: impl Fn(&Value) -> Outcome<Value>) -> Outcome
     })
     .await?;
     let object = match &reply.answer {
-        Answer::Stored(object) => &object.value,
+        Answer::Stored(object) => &object.value(),
         Answer::Dry(object) | Answer::Status(object) => object,
     };
     reply.answer = Answer::Status(scale_of(kind, scale, object));

@@ -39,11 +39,11 @@ fn cell(column: &Column, object: &Value) -> Value {
 
 /// One row. What travels with it is metadata alone unless the client asks otherwise by `includeObject`.
 pub(super) fn row(kind: &Kind, include: Option<&str>, stored: &Stored) -> Value {
-    let object = &stored.value;
+    let object = &stored.value();
     let name = (&*kind.resource != "/events").then(|| object["metadata"]["name"].clone());
     let cells: Vec<Value> = name.into_iter().chain(kind.columns.iter().map(|column| cell(column, object))).collect();
     let with = match include {
-        Some("Object") => kind.to_served(object.clone()),
+        Some("Object") => kind.to_served(Value::clone(object)),
         Some("None") => Value::Null,
         _ => json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]}),
     };

@@ -75,7 +75,7 @@ pub(super) fn authenticate(server: &Server, token: &str) -> Option<UserInfo> {
     let bound = &claims.bound;
     let lives = |resource: &str, reference: &Reference| {
         let found = server.store.get(resource, &bound.namespace, &reference.name);
-        found.is_some_and(|object| text(&object.value, "/metadata/uid") == reference.uid)
+        found.is_some_and(|object| text(&object.value(), "/metadata/uid") == reference.uid)
     };
     if !lives("/serviceaccounts", &bound.serviceaccount) || !bound.pod.as_ref().is_none_or(|pod| lives("/pods", pod)) {
         return None;
@@ -118,7 +118,7 @@ pub(super) fn request(call: &Call, request: &Value) -> Outcome<Reply> {
             namespace: namespace.into(),
             serviceaccount: Reference {
                 name: call.target.name().into(),
-                uid: text(&account.value, "/metadata/uid").into(),
+                uid: text(&account.value(), "/metadata/uid").into(),
             },
             pod,
         },
@@ -139,12 +139,13 @@ fn bound_pod(call: &Call, reference: &Value) -> Outcome<Reference> {
     let kind = call.server.kinds.find("", "v1", "pods").ok_or_else(ApiError::no_such_path)?;
     let pod = call.server.store.get("/pods", call.target.place(), name);
     let pod = pod.ok_or_else(|| ApiError::not_found(&kind, name))?;
-    let found = text(&pod.value, "/metadata/uid");
+    let pod = pod.value();
+    let found = text(&pod, "/metadata/uid");
     if !uid.is_empty() && uid != found {
         let why = format!("the UID in the bound object reference ({uid}) does not match the UID in record ({found})");
         return Err(ApiError::conflict(&kind, name, &why));
     }
-    let account = match text(&pod.value, "/spec/serviceAccountName") {
+    let account = match text(&pod, "/spec/serviceAccountName") {
         "" => "default",
         account => account,
     };

@@ -17,8 +17,8 @@ use crate::kinds::jsonpath;
 /// Passes a request for a pod's subresource on to its node and its answer back; an upgraded connection stays a pipe.
 pub(super) async fn forward(call: &Call, request: Request) -> Outcome<Response> {
     let pod = read::find(call)?;
-    let address = node_address(call, &pod.value)?;
-    let path = node_path(call, &pod.value, request.uri().query().unwrap_or_default())?;
+    let address = node_address(call, &pod.value())?;
+    let path = node_path(call, &pod.value(), request.uri().query().unwrap_or_default())?;
     let mut outgoing = Request::new(Body::empty());
     *outgoing.method_mut() = request.method().clone();
     *outgoing.uri_mut() = path.parse().map_err(|_| ApiError::bad_request("the request's query cannot be passed on"))?;
@@ -30,7 +30,8 @@ pub(super) async fn forward(call: &Call, request: Request) -> Outcome<Response> 
         outgoing.headers_mut().insert(name, value);
     }
     let answer = send(&address, outgoing).await.map_err(|why| {
-        let node = text(&pod.value, "/spec/nodeName");
+        let pod = pod.value();
+        let node = text(&pod, "/spec/nodeName");
         ApiError::new(502, "InternalError", format!("failed to reach node \"{node}\" at {address}: {why}"))
     })?;
     Ok(join(request, answer))
@@ -54,7 +55,7 @@ fn node_address(call: &Call, pod: &Value) -> Outcome<String> {
     }
     let kind = call.server.kinds.find("", "v1", "nodes").ok_or_else(ApiError::no_such_path)?;
     let node = call.server.store.get("/nodes", "", name).ok_or_else(|| ApiError::not_found(&kind, name))?;
-    let at = |path: &str| jsonpath::first(&node.value, path).map(jsonpath::text).unwrap_or_default();
+    let at = |path: &str| jsonpath::first(&node.value(), path).map(jsonpath::text).unwrap_or_default();
     let (ip, port) =
         (at(".status.addresses[?(@.type=='InternalIP')].address"), at(".status.daemonEndpoints.kubeletEndpoint.Port"));
     if ip.is_empty() || port.is_empty() || port == "0" {

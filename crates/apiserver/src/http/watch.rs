@@ -82,7 +82,7 @@ fn start(call: &Call, selector: &Selector, bookmarks: bool) -> Outcome<(Vec<Arc<
     let at = call.params.number("resourceVersion")?;
     let current = || {
         let (revision, mut items) = store.list(&call.target.kind.resource, read::scope(call, selector));
-        items.retain(|object| selector.matches(&object.value));
+        items.retain(|object| selector.matches(&object.value()));
         (revision, items)
     };
     match (call.params.get("sendInitialEvents"), call.params.get("resourceVersionMatch")) {
@@ -159,14 +159,14 @@ impl Stream {
     /// Turns an event into what this watch sees of it: an object that enters or leaves its selection is added or
     /// deleted for it.
     fn offer(&mut self, event: &Event) {
-        let is = event.kind != EventKind::Deleted && self.selector.matches(&event.object.value);
-        let was = event.previous.as_ref().is_some_and(|previous| self.selector.matches(&previous.value));
+        let is = event.kind != EventKind::Deleted && self.selector.matches(&event.object.value());
+        let was = event.previous.as_ref().is_some_and(|previous| self.selector.matches(&previous.value()));
         let line = match (was, is) {
             (false, true) => self.line("ADDED", &event.object),
             (true, true) => self.line("MODIFIED", &event.object),
             (true, false) if event.kind == EventKind::Deleted => self.line("DELETED", &event.object),
             (true, false) => match &event.previous {
-                Some(previous) => match Stored::at(event.revision(), previous.value.clone()) {
+                Some(previous) => match Stored::at(event.revision(), Value::clone(&previous.value())) {
                     Ok(last) => self.line("DELETED", &last),
                     Err(_) => return,
                 },

@@ -268,17 +268,17 @@ pub(crate) async fn change(call: &Call, propose: impl Fn(&Value) -> Outcome<Valu
     let (kind, name) = (&call.target.kind, call.target.name());
     for _ in 0..RACES {
         let current = read::find(call)?;
-        let served = kind.to_served(current.value.clone());
+        let served = kind.to_served(Value::clone(&current.value()));
         let proposed = propose(&served)?;
         let (next, warnings) = settle(call, &served, proposed)?;
         let next = kind.to_stored(next);
-        if same(&current.value, &next) {
+        if same(&current.value(), &next) {
             return Ok(Reply { code: 200, answer: Answer::Stored(current), warnings });
         }
         if call.params.dry_run()? {
             return Ok(Reply { code: 200, answer: Answer::Dry(next), warnings });
         }
-        let durability = durability(call, &current.value, &next);
+        let durability = durability(call, &current.value(), &next);
         let change = if finished(call, &next) { Change::Delete(next) } else { Change::Put(next) };
         let write = Write { key: key(call, name), expect: Expect::Revision(current.revision), change, durability };
         match call.server.store.write(write).await {

@@ -1,6 +1,6 @@
 //! What the store holds: keys, objects, writes and the events that they become.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -17,14 +17,26 @@ pub struct Key {
 }
 
 /// An object at one revision. Its text is made once and shared by every get, list and watch of it.
+///
+/// The text is what is kept. As a [`Value`] an object takes about ten times the memory, most of it for `managedFields`, so
+/// that one is made when somebody looks into the object and lives no longer than the object is current.
 #[derive(Debug)]
 pub struct Stored {
     /// The revision that wrote it, which is also its `metadata.resourceVersion`.
     pub revision: u64,
-    /// The object itself.
-    pub value: Value,
     /// The object as JSON.
     pub json: Bytes,
+    parsed: Mutex<Parsed>,
+}
+
+#[derive(Debug)]
+enum Parsed {
+    /// Nobody has looked since it was written.
+    NotYet,
+    /// Kept for the next who looks.
+    Kept(Arc<Value>),
+    /// It is history: made anew for each who looks.
+    Never,
 }
 
 impl Stored {
@@ -34,7 +46,32 @@ impl Stored {
             metadata.insert("resourceVersion".into(), Value::String(revision.to_string()));
         }
         let json = Bytes::from(serde_json::to_vec(&value)?);
-        Ok(Stored { revision, value, json })
+        Ok(Stored { revision, json, parsed: Mutex::new(Parsed::NotYet) })
+    }
+
+    /// Of an object that is answered with and not stored (dry run).
+    pub(crate) fn unsaved(value: &Value) -> Result<Stored, serde_json::Error> {
+        let json = Bytes::from(serde_json::to_vec(value)?);
+        Ok(Stored { revision: 0, json, parsed: Mutex::new(Parsed::Never) })
+    }
+
+    /// The object itself.
+    pub fn value(&self) -> Arc<Value> {
+        let mut parsed = self.parsed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Parsed::Kept(value) = &*parsed {
+            return value.clone();
+        }
+        // Its text was rendered from a value, so that it can be read back.
+        let value: Arc<Value> = Arc::new(serde_json::from_slice(&self.json).unwrap_or_default());
+        if let Parsed::NotYet = *parsed {
+            *parsed = Parsed::Kept(value.clone());
+        }
+        value
+    }
+
+    /// It is not current any more.
+    pub(crate) fn retire(&self) {
+        *self.parsed.lock().unwrap_or_else(PoisonError::into_inner) = Parsed::Never;
     }
 }
 

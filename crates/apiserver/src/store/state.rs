@@ -17,6 +17,19 @@ struct Collection {
     watchers: Vec<Watcher>,
 }
 
+/// Newest events of a resource whose earlier objects stay as they are in memory: their watchers are about to look.
+const FRESH: usize = 16;
+
+impl Collection {
+    fn retire_what_no_watcher_waits_for(&self) {
+        let Some(event) = self.log.len().checked_sub(FRESH).and_then(|at| self.log.get(at)) else { return };
+        event.previous.iter().for_each(|previous| previous.retire());
+        if event.kind == EventKind::Deleted {
+            event.object.retire();
+        }
+    }
+}
+
 /// Everything the store knows.
 pub(crate) struct State {
     /// The newest revision.
@@ -132,6 +145,7 @@ impl State {
             _ => collection.items.insert(place, event.object.clone()),
         };
         collection.watchers.retain(|watcher| watcher.offer(&event));
+        collection.retire_what_no_watcher_waits_for();
         collection.log.push_back(event.clone());
         self.order.push_back(event.key.resource.clone());
         while self.order.len() > self.history {

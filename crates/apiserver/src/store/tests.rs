@@ -152,7 +152,7 @@ fn key(name: &str) -> Key {
 fn texts(state: &State) -> Vec<(String, String)> {
     let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
     let objects = state.list("/configmaps", None);
-    objects.iter().map(|object| (text(&object.value["metadata"]["name"]), text(&object.value["text"]))).collect()
+    objects.iter().map(|object| (text(&object.value()["metadata"]["name"]), text(&object.value()["text"]))).collect()
 }
 
 fn store(folder: &Path) -> PathBuf {
