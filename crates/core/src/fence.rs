@@ -241,10 +241,11 @@ impl Fence {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// The timeline that the next attempt must use: the greatest ever attempted plus one (F9). The first is 2,
-    /// since initdb makes timeline 1.
-    pub fn next_timeline(&self) -> Timeline {
-        Timeline(self.history.iter().map(|attempt| attempt.promotion.timeline.0).max().unwrap_or(1).max(1) + 1)
+    /// The timeline that the next attempt must use as far as this record knows: the greatest ever attempted plus one
+    /// (F9). The first is 2, since initdb makes timeline 1. None is left after the last there can be.
+    pub fn next_timeline(&self) -> Option<Timeline> {
+        let used = self.history.iter().map(|attempt| attempt.promotion.timeline.0).max().unwrap_or(1).max(1);
+        used.checked_add(1).map(Timeline)
     }
 
     /// The newest recorded win.
@@ -276,9 +277,9 @@ mod tests {
             won,
         };
         let fence = Fence { history: vec![attempt(2, true), attempt(3, false)], ..Fence::default() };
-        assert_eq!(fence.next_timeline(), Timeline(4));
+        assert_eq!(fence.next_timeline(), Some(Timeline(4)));
         assert_eq!(fence.last_win().map(|win| win.timeline), Some(Timeline(2)));
-        assert_eq!(Fence::default().next_timeline(), Timeline(2));
+        assert_eq!(Fence::default().next_timeline(), Some(Timeline(2)));
     }
 
     #[test]

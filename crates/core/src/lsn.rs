@@ -36,7 +36,8 @@ impl FromStr for Lsn {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let half = |part: &str| {
-            (!part.is_empty() && part.len() <= 8).then(|| u32::from_str_radix(part, 16).ok()).flatten().map(u64::from)
+            let digits = part.len() <= 8 && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+            digits.then(|| u32::from_str_radix(part, 16).ok()).flatten().map(u64::from)
         };
         text.split_once('/')
             .and_then(|(high, low)| Some(Lsn(half(high)? << 32 | half(low)?)))
@@ -71,7 +72,7 @@ mod tests {
 
     #[test]
     fn lsn_refuses_what_postgresql_refuses() {
-        for wrong in ["", "/", "0", "0/", "/0", "G/0", "123456789/0", "0/0/0"] {
+        for wrong in ["", "/", "0", "0/", "/0", "G/0", "123456789/0", "0/0/0", "+1/0", "0/+1"] {
             assert!(wrong.parse::<Lsn>().is_err(), "{wrong:?}");
         }
     }

@@ -11,9 +11,12 @@ use std::fmt;
 pub struct Epoch(pub u64);
 
 impl Epoch {
+    /// The last epoch that there can be: `spec.leaseTransitions` is an i32.
+    pub const LAST: Epoch = Epoch(i32::MAX as u64);
+
     /// The next epoch.
     pub fn next(self) -> Epoch {
-        Epoch(self.0 + 1)
+        Epoch(self.0.saturating_add(1))
     }
 }
 

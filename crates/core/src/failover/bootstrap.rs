@@ -90,7 +90,9 @@ fn lost(draft: &mut Draft<'_>) {
     }
     let mut fence = Fence::default();
     repair::learn(world, &mut fence);
-    draft.step(Step::CreateLease { epoch: raise::next_epoch(world, Epoch(0)), fence });
+    if let Some(epoch) = raise::next_epoch(draft, Epoch(0)) {
+        draft.step(Step::CreateLease { epoch, fence });
+    }
 }
 
 /// The cluster has never had a primary that wrote, and the grant says who is to be the first. It may have taken the Lease

@@ -10,6 +10,9 @@ use crate::operation::{OperationId, Outcome, Start, StepId};
 use crate::report::MemberState;
 use std::collections::BTreeSet;
 
+/// Members that one operation deploys at most, more than the API lets anybody ask for: its subject names them all.
+const AT_ONCE: u32 = 128;
+
 /// Makes the RSM have the members that are to be, one step at a time.
 pub(super) fn keep(draft: &mut Draft<'_>, lease: &Lease) {
     let world = draft.world;
@@ -95,8 +98,10 @@ fn with_primary(draft: &mut Draft<'_>, wanted: &BTreeSet<u32>, planned: &[Member
         return;
     }
     let last = last_index(world, wanted);
-    let new: Vec<MemberName> =
-        (last + 1..=last + missing).map(|index| MemberName::of(&world.cluster.name, index)).collect();
+    let Some(end) = last.checked_add(missing.min(AT_ONCE)) else {
+        return draft.diagnose(format!("no number is left for another member: {last} has been given"));
+    };
+    let new: Vec<MemberName> = (last + 1..=end).map(|index| MemberName::of(&world.cluster.name, index)).collect();
     let start = Start {
         operation: OperationId::ReplicaDbCountSpecEnforcement,
         step: StepId::ReplicaDbDeploying,
@@ -107,7 +112,7 @@ fn with_primary(draft: &mut Draft<'_>, wanted: &BTreeSet<u32>, planned: &[Member
     };
     if let Ok(operations) = world.operations().start(start, world.wall) {
         draft.memory.operations = operations;
-        draft.memory.last_created_index = last + missing;
+        draft.memory.last_created_index = end;
         draft.remember(Remembered::OperationStarted);
         draft.event(false, "DeployingReplicas", format!("being copied from the primary: {}", listed(&new)));
     }

@@ -53,20 +53,31 @@ pub(super) fn carry_out(draft: &mut Draft<'_>, lease: &Lease) {
             world.operations().advance(active.step_id, active.subject.clone(), active.epoch, world.wall);
         draft.remember(Remembered::OperationAdvanced);
     }
-    draft.step(raised(world, lease, handover));
+    if let Some(epoch) = next_epoch(draft, lease.epoch) {
+        draft.step(raised(world, lease, epoch, handover));
+    }
 }
 
-fn raised(world: &World, lease: &Lease, handover: Option<Handover>) -> Step {
+fn raised(world: &World, lease: &Lease, epoch: Epoch, handover: Option<Handover>) -> Step {
     let mut fence = Fence { target: None, handover, preparing: None, restored: false, ..lease.fence.clone() };
     if repair::is_running(world) {
         repair::learn(world, &mut fence);
     }
-    Step::Raise { version: lease.version.clone(), epoch: next_epoch(world, lease.epoch), fence }
+    Step::Raise { version: lease.version.clone(), epoch, fence }
 }
 
-/// One more than anybody has ever seen (F14).
-pub(super) fn next_epoch(world: &World, lease: Epoch) -> Epoch {
-    repair::newest_known(world).max(lease).next()
+/// One more than anybody has ever seen (F14). None where the API could not hold it: it would read as epoch 0.
+pub(super) fn next_epoch(draft: &mut Draft<'_>, lease: Epoch) -> Option<Epoch> {
+    let known = repair::newest_known(draft.world).max(lease);
+    if known >= Epoch::LAST {
+        draft.diagnose(format!(
+            "epoch {known} is known, and the API can hold none above {}: nobody can be promoted before whoever says so is \
+             set right",
+            Epoch::LAST
+        ));
+        return None;
+    }
+    Some(known.next())
 }
 
 /// Writes ahead that the primary is lost and the epoch `lease` has is to be raised.
@@ -81,7 +92,7 @@ pub(super) fn decide(draft: &mut Draft<'_>, lease: &Lease, reason: &'static str,
             let tried = active.subject.clone().or(subject);
             let mut next = world.operations().advance(step, tried, lease.epoch.0, world.wall);
             if let Some(active) = &mut next.active {
-                active.attempt += 1;
+                active.attempt = active.attempt.saturating_add(1);
                 // A repair stays one until somebody is primary: what the record forgot is still not in it.
                 if !active.reason.as_deref().is_some_and(repair::is_reason) {
                     active.reason = Some(reason.to_owned());

@@ -74,8 +74,11 @@ pub(super) fn learn(world: &World, fence: &mut Fence) {
     for report in world.members.values().filter_map(|member| member.report.as_ref()) {
         for promotion in report.position.iter().flat_map(|position| &position.chain) {
             let unrecorded = report.unrecorded_attempt.as_ref().is_some_and(|attempt| attempt.epoch == promotion.epoch);
+            // By the timeline as well: a member that was started anew may have tried twice in one epoch.
             let known = fence.history.iter_mut().find(|attempt| {
-                attempt.promotion.epoch == promotion.epoch && attempt.promotion.member == promotion.member
+                attempt.promotion.epoch == promotion.epoch
+                    && attempt.promotion.member == promotion.member
+                    && attempt.promotion.timeline == promotion.timeline
             });
             match known {
                 Some(attempt) => attempt.won |= !unrecorded,

@@ -130,9 +130,8 @@ fn release(world: &World, out: &mut Outline) -> bool {
     }
     let mine = world.is_holder() && world.held.is_some() && must_release(world);
     // The predecessor of this volume, proved dead by the volume's lock, in an epoch that has moved on.
-    let predecessor = !world.is_holder()
-        && lease.holder.as_deref().and_then(|holder| holder.split('/').next()) == Some(world.me.member.as_str())
-        && (take::permitted(world).is_err() || world.leaving);
+    let predecessor =
+        !world.is_holder() && lease.is_held_by(&world.me.member) && (take::permitted(world).is_err() || world.leaving);
     if !mine && !predecessor {
         return false;
     }

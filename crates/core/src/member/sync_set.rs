@@ -28,8 +28,8 @@ fn names_of(set: &SyncSet) -> Names {
     if set.degraded {
         return Names::Nobody;
     }
-    if set.members.is_empty() {
-        // F7: an empty set is the placeholder, never an empty setting.
+    if set.members.is_empty() || set.k == 0 {
+        // F7: an empty set is the placeholder, never an empty setting; nor does a commit ever wait for none of them.
         return Names::Placeholder;
     }
     Names::Any { k: set.k, members: set.members.clone() }
@@ -68,6 +68,7 @@ pub(super) fn keep(world: &World, next: &mut Fence, writable: &Writable, out: &m
     // out (it is gone; what is proved to run is recorded afterwards, and unproved it is proved first).
     if let Names::Any { members: in_force, .. } = &writable.names
         && *in_force != set.members
+        && !in_force.is_empty()
         && in_force.is_subset(&set.members)
         && set.members.difference(in_force).all(|name| !caught_up.contains(name))
         && !set.degraded
@@ -81,7 +82,7 @@ pub(super) fn keep(world: &World, next: &mut Fence, writable: &Writable, out: &m
     }
     let undegraded = Names::Any { k: set.k, members: set.members.clone() };
     let acknowledging = set.members.iter().filter(|name| writable.standbys.get(*name).is_some_and(|seen| seen.sync));
-    let enough_back = acknowledging.count() >= set.k as usize;
+    let enough_back = is_enough(acknowledging.count(), set.k);
     if set.degraded && enough_back && writable.proved && writable.names == undegraded {
         set.degraded = false; // it runs and is proved, so it may be recorded
         return;
@@ -152,7 +153,7 @@ fn strengthen(
 ) -> bool {
     if set.degraded {
         let back: BTreeSet<MemberName> = set.members.intersection(caught_up).cloned().collect();
-        if back.len() >= set.k as usize && idle(world) {
+        if is_enough(back.len(), set.k) && idle(world) {
             out.begin(world, Job::Strengthen(Names::Any { k: set.k, members: set.members.clone() }));
         }
         return false;
@@ -176,13 +177,18 @@ fn strengthen(
         }
     }
     let streaming = remaining.intersection(caught_up).count();
-    if remaining == set.members || streaming < set.k as usize {
+    if remaining == set.members || !is_enough(streaming, set.k) {
         return false;
     }
     if idle(world) {
         out.begin(world, Job::Strengthen(Names::Any { k: set.k, members: remaining }));
     }
     true
+}
+
+/// So many streaming members can acknowledge what waits for `k`.
+fn is_enough(streaming: usize, k: u32) -> bool {
+    k > 0 && streaming >= k as usize
 }
 
 fn put_in_force(world: &World, names: Names, writable: &Writable, out: &mut Outline) {

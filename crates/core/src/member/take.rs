@@ -1,9 +1,10 @@
 //! Who may take the Lease, and what is written when it does (F1, F4, F5, F9).
 
 use crate::fence::{Attempt, Fence, Proof, SyncSet};
+use crate::lsn::Timeline;
 use crate::member::action::{Action, LeaseWrite, Purpose};
 use crate::member::world::{Data, Engine, Mode, World};
-use crate::names::{HolderIdentity, Monotonic};
+use crate::names::Monotonic;
 use crate::position::{Position, Promotion};
 
 /// Why the target does not take the Lease yet.
@@ -34,8 +35,7 @@ pub(super) fn permitted(world: &World) -> Result<(), NotYet> {
         return Ok(()); // an earlier take whose answer was lost
     }
     // F5: the predecessor of this very volume, proved dead by the volume's lock, in an unchanged epoch.
-    let predecessor = holder.parse::<HolderIdentity>().is_ok_and(|holder| holder.member == world.me.member);
-    if predecessor && world.volume.epoch_at_start == lease.epoch {
+    if lease.is_held_by(&world.me.member) && world.volume.epoch_at_start == lease.epoch {
         return Ok(());
     }
     match &target.proof {
@@ -87,12 +87,10 @@ pub(super) fn take(world: &World) -> Result<Action, NotYet> {
     let written_before =
         world.is_holder() && fence.history.last().is_some_and(|last| !last.won && last.promotion.epoch == lease.epoch);
     if let Some(position) = position.filter(|_| !written_before && !goes_on(world, &fence)) {
-        let attempt = Promotion {
-            epoch: lease.epoch,
-            member: world.me.member.clone(),
-            timeline: fence.next_timeline(),
-            fork_lsn: None,
+        let Some(timeline) = allot(world, &fence, position) else {
+            return Err(because("a timeline: the last that there can be has been used"));
         };
+        let attempt = Promotion { epoch: lease.epoch, member: world.me.member.clone(), timeline, fork_lsn: None };
         fence.history.push(Attempt { promotion: attempt.clone(), won: false });
         fence.chain = position.chain.iter().cloned().chain([attempt]).collect();
     }
@@ -101,6 +99,15 @@ pub(super) fn take(world: &World) -> Result<Action, NotYet> {
     }
     record_set(world, &mut fence);
     Ok(Action::Lease(Box::new(LeaseWrite { purpose: Purpose::Take, fence })))
+}
+
+/// F9: a timeline that nobody has used, neither by the record nor by this folder. PostgreSQL would not take a number at or
+/// below one that the folder is on already, and a record that was put back knows less than the folder.
+fn allot(world: &World, fence: &Fence, position: &Position) -> Option<Timeline> {
+    let beneath = position.chain.iter().map(|promotion| promotion.timeline).chain([position.timeline]);
+    let tried = world.volume.attempt.iter().map(|attempt| attempt.timeline);
+    let own = beneath.chain(tried).max().unwrap_or_default().0.checked_add(1)?;
+    fence.next_timeline().map(|next| next.max(Timeline(own)))
 }
 
 /// F14: initdb needs the grant, a Lease that knows no data, and a grant by bootstrap.

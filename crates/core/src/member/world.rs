@@ -63,10 +63,10 @@ impl Timing {
     /// When renew, request and kill do not fit below the duration less its margin.
     pub fn check(self) -> Result<Timing, TimingError> {
         let Timing { duration, renew, request, stop_by } = self;
-        if renew + request + 500 > stop_by || stop_by + 1_000 > duration {
-            return Err(TimingError { renew, request, stop_by, duration });
-        }
-        Ok(self)
+        let killed = renew.checked_add(request).and_then(|tried| tried.checked_add(500));
+        let fits = killed.is_some_and(|killed| killed <= stop_by)
+            && stop_by.checked_add(1_000).is_some_and(|expired| expired <= duration);
+        if fits { Ok(self) } else { Err(TimingError { renew, request, stop_by, duration }) }
     }
 }
 
@@ -94,6 +94,15 @@ pub struct PrimaryLease {
     pub since: Monotonic,
     /// When this agent first saw this epoch.
     pub epoch_since: Monotonic,
+}
+
+impl PrimaryLease {
+    /// Some run of the agent of `member` holds it. A text that is no identity of ours is a stranger's, whatever it begins
+    /// with: only its running out frees the Lease.
+    pub(super) fn is_held_by(&self, member: &MemberName) -> bool {
+        let identity = self.holder.as_deref().and_then(|holder| holder.parse::<HolderIdentity>().ok());
+        identity.is_some_and(|identity| identity.member == *member)
+    }
 }
 
 /// That this very process made itself holder (F1, F5).
@@ -331,8 +340,7 @@ impl World {
     pub fn granted(&self) -> Option<&MemberName> {
         let lease = self.lease.as_ref()?;
         let target = &lease.fence.as_ref().ok()?.target.as_ref()?.member;
-        let holder = lease.holder.as_deref()?.split('/').next()?;
-        (holder == target.as_str()).then_some(target)
+        lease.is_held_by(target).then_some(target)
     }
 
     /// The newest attempt in the volume if the Lease does not record it as won, nor has ever done so to this folder's

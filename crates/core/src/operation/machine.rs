@@ -78,7 +78,7 @@ impl Operations {
         let mut next = self.clone();
         match &self.active {
             Some(active) if active.operation_id == start.operation && start.step == active.step_id => {
-                next.active = Some(begin(start, now, active.attempt + 1));
+                next.active = Some(begin(start, now, active.attempt.saturating_add(1)));
                 return Ok(next);
             }
             Some(active) if active.operation_id == start.operation => {}
@@ -229,5 +229,9 @@ mod tests {
     fn starting_a_step_again_counts_the_attempt() {
         let again = running(StepId::PrimaryDbFailingOver).start(start(StepId::PrimaryDbFailingOver), Timestamp(9));
         assert_eq!(again.unwrap().active.unwrap().attempt, 2);
+        let mut worn = running(StepId::PrimaryDbFailingOver);
+        worn.active.as_mut().unwrap().attempt = u32::MAX;
+        let again = worn.start(start(StepId::PrimaryDbFailingOver), Timestamp(9));
+        assert_eq!(again.unwrap().active.unwrap().attempt, u32::MAX);
     }
 }

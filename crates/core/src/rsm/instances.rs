@@ -44,8 +44,10 @@ pub fn assign(members: &Members) -> Assignment {
         };
     }
     while instances.len() < members.wanted {
-        last_created = last_created.saturating_add(1);
-        instances.push(last_created);
+        // After the last number there is none: fewer members are better than one whose volume is another's.
+        let Some(next) = last_created.checked_add(1) else { break };
+        last_created = next;
+        instances.push(next);
     }
     Assignment { instances, last_created }
 }
@@ -71,6 +73,12 @@ mod tests {
         assert_eq!(fewer, Assignment { instances: vec![1, 2], last_created: 3 });
         let more = assign(&Members { decided: vec![1, 2], last_created: 3, wanted: 3, ..Members::default() });
         assert_eq!(more, Assignment { instances: vec![1, 2, 4], last_created: 4 });
+    }
+
+    #[test]
+    fn after_the_last_number_there_is_none() {
+        let last = assign(&Members { decided: vec![i32::MAX - 1], wanted: 4, ..Members::default() });
+        assert_eq!(last, Assignment { instances: vec![i32::MAX - 1, i32::MAX], last_created: i32::MAX });
     }
 
     #[test]

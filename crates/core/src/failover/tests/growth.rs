@@ -94,3 +94,13 @@ fn what_keeps_a_member_from_being_ready_is_a_condition_while_it_runs_and_is_not_
     world.pod_mut("3").trouble = Some("container postgresql: exit code 1".into());
     assert_eq!(failed(&world).message, "orders-3: container postgresql: exit code 1");
 }
+
+#[test]
+fn after_the_last_number_there_is_none_for_another_member() {
+    let mut world = healthy();
+    world.cluster.replicas = 4;
+    world.memory.last_created_index = u32::MAX;
+    let decision = decide(&world);
+    assert_eq!(decision.steps, []);
+    assert!(decision.diagnostics.iter().any(|why| why.starts_with("no number is left")));
+}

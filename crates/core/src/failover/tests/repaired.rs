@@ -24,7 +24,7 @@ fn a_lease_behind_its_members_is_raised_above_them_once_that_has_lasted() {
     assert_eq!(steps(&world), ["raise to epoch 8 (if version 90)"]);
     let Some(Step::Raise { fence, .. }) = decide(&world).steps.pop() else { panic!("no raise") };
     assert_eq!(fence.history, [win(7, "2", 4, 800)], "the timelines that the folders know are used up");
-    assert_eq!(fence.next_timeline(), Timeline(5));
+    assert_eq!(fence.next_timeline(), Some(Timeline(5)));
 }
 
 #[test]
@@ -105,4 +105,31 @@ fn the_number_of_a_member_that_only_the_folders_know_is_not_given_again() {
     world.lease_mut().fence.history = vec![win(1, "6", 2, 10)];
     let planned = decide(&world).memory.operations.active.unwrap().subject;
     assert_eq!(planned.as_deref(), Some("orders-7"));
+}
+
+/// A member that is started anew within an epoch tries again with another number; a Lease that was lost with both in it
+/// allotted the second one once more.
+#[test]
+fn both_timelines_that_a_member_tried_in_one_epoch_are_used_up() {
+    let mut world = older();
+    let twice = [promotion(7, "2", 4, Some(800)), promotion(7, "2", 5, Some(850))];
+    world.report_mut("2").position = Some(Position { timeline: Timeline(5), lsn: Lsn(900), chain: twice.to_vec() });
+    world.held.insert("lease-behind-members".into(), Monotonic(NOW - 1_000));
+    world.memory = decide(&world).memory;
+    let Some(Step::Raise { fence, .. }) = decide(&world).steps.pop() else { panic!("no raise") };
+    assert_eq!(fence.next_timeline(), Some(Timeline(6)));
+}
+
+/// `spec.leaseTransitions` is an i32: what does not fit would be written as absent and read as epoch 0.
+#[test]
+fn an_epoch_that_the_api_cannot_hold_is_never_written() {
+    for (known, raised) in [(Epoch::LAST.0 - 1, true), (Epoch::LAST.0, false), (u64::MAX, false)] {
+        let mut world = older();
+        world.report_mut("3").epoch = Epoch(known);
+        world.held.insert("lease-behind-members".into(), Monotonic(NOW - 1_000));
+        world.memory = decide(&world).memory;
+        let decision = decide(&world);
+        assert_eq!(decision.steps.iter().any(|step| matches!(step, Step::Raise { .. })), raised, "{known}");
+        assert_eq!(decision.diagnostics.iter().any(|why| why.contains("the API can hold none above")), !raised);
+    }
 }

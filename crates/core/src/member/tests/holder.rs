@@ -67,6 +67,8 @@ fn f2_lengths_that_let_a_holder_outlive_its_lease_are_refused() {
     assert!(Timing::default().check().is_ok());
     assert!(Timing { renew: 3_500, ..Timing::default() }.check().is_err());
     assert!(Timing { stop_by: 5_500, ..Timing::default() }.check().is_err());
+    assert!(Timing { renew: u64::MAX, ..Timing::default() }.check().is_err());
+    assert!(Timing { duration: u64::MAX, stop_by: u64::MAX, ..Timing::default() }.check().is_err());
 }
 
 #[test]
@@ -99,6 +101,33 @@ fn f5_a_predecessor_in_an_epoch_that_moved_on_is_released_by_its_successor() {
     let write = write(&successor);
     assert_eq!(write.as_ref().map(|write| write.purpose), Some(Purpose::Release));
     assert_eq!(write.and_then(|write| write.fence.release).map(|release| release.epoch), Some(Epoch(1)));
+}
+
+#[test]
+fn f4_what_only_begins_like_a_holder_of_ours_is_a_strangers_and_is_not_cleared() {
+    for stranger in ["orders-1", "orders-1/u1", "orders-1/u1/n/z", "orders-1//"] {
+        let mut successor = world(1, lease(2, None, fence(None)));
+        successor.lease.as_mut().unwrap().holder = Some(stranger.to_owned());
+        assert_eq!(write(&successor), None, "{stranger}");
+        let mut follower = world(2, lease(2, None, fence(Some(target(1, Proof::Released)))));
+        follower.lease.as_mut().unwrap().holder = Some(stranger.to_owned());
+        assert_eq!(follower.granted(), None, "{stranger}");
+    }
+}
+
+#[test]
+fn f9_no_timeline_is_allotted_that_the_folder_has_used_whatever_the_record_says() {
+    let named = || lease(3, None, fence(Some(target(2, Proof::Released))));
+    let allotted = |world: &World| write(world)?.fence.history.last().map(|last| last.promotion.timeline);
+    let mut beneath = world(2, named());
+    beneath.engine = Engine::Stopped { position: Some(at(100, &[promotion(2, 3, 4, Some(50))])) };
+    assert_eq!(allotted(&beneath), Some(Timeline(5)));
+    let mut tried = world(2, named());
+    tried.volume.attempt = Some(promotion(2, 2, 6, None));
+    assert_eq!(allotted(&tried), Some(Timeline(7)));
+    let mut used_up = world(2, named());
+    used_up.volume.attempt = Some(promotion(2, 2, u32::MAX, None));
+    assert_eq!(write(&used_up), None, "no number is left, and none is used twice");
 }
 
 #[test]

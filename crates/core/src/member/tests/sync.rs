@@ -157,3 +157,17 @@ fn async_mode_waits_for_nobody_and_records_no_set() {
     world.settings.mode = Mode::Async;
     assert_eq!(decide(&world).actions, []);
 }
+
+/// What no program of ours writes: a wait for none of a set, and a set of nobody in force.
+#[test]
+fn f7_commits_never_wait_for_nobody_because_a_record_is_odd() {
+    let none = Names::Any { k: 1, members: names(&[]) };
+    let case = Case { recorded: &[2], complete: true, names: none, proved: true, streaming: &[], sync: &[] };
+    let world = primary(&case);
+    assert_eq!((job(&world), recorded(&world)), (Some(Job::SetNames(any(&[2]))), None));
+    let mut world = primary(&Case { names: any(&[2]), ..case });
+    if let Some(Ok(fence)) = world.lease.as_mut().map(|lease| lease.fence.as_mut()) {
+        fence.sync_sets[0].k = 0;
+    }
+    assert_eq!((job(&world), recorded(&world)), (Some(Job::SetNames(Names::Placeholder)), None));
+}
