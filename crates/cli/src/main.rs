@@ -48,7 +48,11 @@ fn run(cli: Cli) -> Outcome<i32> {
             clap_complete::generate(shell, &mut Cli::command(), "coregent", &mut std::io::stdout());
             return Ok(0);
         }
-        Verb::Up(_) | Verb::Operator(_) => false,
+        Verb::Up(_) => {
+            coregent_process::priority::rise();
+            false
+        }
+        Verb::Operator(_) => false,
         _ => true,
     };
     let mut builder = if single {

@@ -14,6 +14,7 @@ mod error;
 mod exec;
 mod launcher;
 pub mod memory;
+pub mod priority;
 mod pty;
 mod running;
 mod shim;

@@ -63,7 +63,7 @@ pub(super) fn loss(draft: &mut Draft<'_>, lease: &Lease) -> Option<&'static str>
     let waited = draft.hold(FACT_NOT_TAKEN);
     let dead = loss::target_is_dead(world, target) && loss_helps(draft, target);
     let fetches = world.live_report(&target.member).is_some_and(|report| report.state == MemberState::Fetching);
-    let bound = if fetches { FETCH_WAIT } else { TAKE_WAIT };
+    let bound = if fetches { FETCH_WAIT } else { loss::patience(world, TAKE_WAIT) };
     if dead || waited >= bound {
         return Some(loss::NOT_TAKEN);
     }

@@ -35,6 +35,17 @@ const UNPROMOTED_FOR: u64 = 20_000;
 /// Name of the fact that the holder stands there without being promoted, for [`World::held`].
 pub const FACT_UNPROMOTED: &str = "holder-not-promoted";
 
+/// How long a named member is waited for after so many rounds without a promotion, in terms of the usual wait: on hosts that
+/// have too little processor time for all, each round costs what the one before it lacked.
+const MOST_PATIENT: u32 = 8;
+
+/// `wait`, doubled for each attempt of this failover that came to nothing.
+pub(super) fn patience(world: &World, wait: u64) -> u64 {
+    let attempts = world.operations().active.as_ref().map_or(1, |active| active.attempt);
+    let doubled = 1_u32.checked_shl(attempts.saturating_sub(1)).unwrap_or(MOST_PATIENT);
+    wait * u64::from(doubled.clamp(1, MOST_PATIENT))
+}
+
 /// What was found out about a holder.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Findings {
@@ -79,7 +90,7 @@ pub fn of_holder(world: &World, lease: &Lease, holder: &HolderIdentity) -> Findi
     } else if is_short(world, lease, holder) {
         findings.bear(world, FACT_SHORT, SHORT_FOR, SHORT_OF_ACKNOWLEDGEMENTS);
     } else if stands_unpromoted(world, lease, holder) {
-        findings.bear(world, FACT_UNPROMOTED, UNPROMOTED_FOR, NOT_PROMOTED);
+        findings.bear(world, FACT_UNPROMOTED, patience(world, UNPROMOTED_FOR), NOT_PROMOTED);
     }
     let expires = world.cluster.lease_duration.saturating_sub(silent_for).max(1);
     let silence = SILENCE.saturating_sub(silent_for);

@@ -94,6 +94,7 @@ fn fork_program(body: Body<'_>) -> Result<Forked, Failure> {
     match sys::fork() {
         Ok(Fork::Child) => {
             drop(read);
+            crate::priority::step_down();
             let failure = body(&write);
             let text = serde_json::to_vec(&failure).unwrap_or_default();
             let _ = File::from(write).write_all(&text);

@@ -27,7 +27,17 @@ crate::tests![
     forbidden_program_is_a_start_error,
     missing_mount_source_is_a_start_error,
     missing_working_folder_is_made,
+    a_container_does_not_share_the_rank_of_who_starts_it,
 ];
+
+fn a_container_does_not_share_the_rank_of_who_starts_it() {
+    coregent_process::priority::rise();
+    let rank = String::from_utf8(std::process::Command::new("nice").output().unwrap().stdout).unwrap();
+    // Who gave this test a rank of its own gets no other.
+    let risen = is_root() && rank.trim() != "0";
+    assert!(risen || !is_root(), "root may rise: {rank}");
+    assert_eq!(run(Script::program(&["nice"]).finish()).1, "0\n");
+}
 
 fn support_is_found_where_containers_run() {
     check_support().unwrap();

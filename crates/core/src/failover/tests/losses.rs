@@ -148,6 +148,23 @@ fn a_member_that_was_named_and_does_not_take_over_is_followed_by_another_round()
     assert_eq!(steps(&world), ["raise to epoch 3 (if version 90)"]);
 }
 
+/// On a host that was short of processor time for everybody, rounds followed each other faster than any could end.
+#[test]
+fn each_round_without_a_promotion_waits_twice_as_long_for_the_named_member() {
+    for (attempt, wait) in [(1, 5_000), (2, 10_000), (3, 20_000), (4, 40_000), (90, 40_000)] {
+        let mut world = raised();
+        world.lease_mut().fence.target = Some(target("2", Proof::Released));
+        let mut active = operation(StepId::PrimaryDbFailingOver, 2, super::loss::RELEASED, "2");
+        active.attempt = attempt;
+        world.memory.operations.active = Some(active);
+        let mut gives_up_after = |waited: u64| {
+            world.held.insert("named-and-not-taken".into(), Monotonic(NOW - waited));
+            decide(&world).memory.operations.step() == Some(StepId::PrimaryDbWaitingBeforeFailingOver)
+        };
+        assert_eq!((gives_up_after(wait - 1), gives_up_after(wait)), (false, true), "attempt {attempt}");
+    }
+}
+
 /// F1: a raise leaves everything that later choices rest on.
 #[test]
 fn a_raise_empties_target_and_hand_over_and_nothing_else() {
