@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use futures::{StreamExt, TryStreamExt, pin_mut};
+use futures::{StreamExt, pin_mut};
 use kube::{
     Api, Resource, ResourceExt,
     runtime::{
@@ -50,7 +50,9 @@ where
     }
 
     async fn feed(&self, api: Api<K>) {
-        let events = watcher(api, watcher::Config::default()).default_backoff().into_stream();
+        // managedFields are the larger part of an object, and nobody reads them here.
+        let events = watcher(api, watcher::Config::default()).default_backoff();
+        let events = events.modify(|object| object.meta_mut().managed_fields = None);
         pin_mut!(events);
         let mut relisted = Objects::new();
         while let Some(event) = events.next().await {

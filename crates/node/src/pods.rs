@@ -39,7 +39,8 @@ pub(crate) async fn run(
     last: Option<(String, String)>,
 ) {
     let config = watcher::Config::default().fields(&format!("spec.nodeName={}", node.name));
-    let mut events = pin!(watcher(Api::<Pod>::all(node.client.clone()), config).default_backoff());
+    let events = watcher(Api::<Pod>::all(node.client.clone()), config).default_backoff();
+    let mut events = pin!(events.modify(|pod| pod.metadata.managed_fields = None));
     let mut workers = Workers::new();
     let mut relisted: BTreeMap<String, Arc<Pod>> = BTreeMap::new();
     let mut cleaned = false;

@@ -34,7 +34,9 @@ pub struct ServedKind {
 /// Watches one kind for ever. A failed or expired watch begins anew with a list.
 pub async fn kind(client: Client, resource: Arc<ApiResource>, news: Sender<Message>) {
     let api: Api<DynamicObject> = Api::all_with(client, resource.as_ref());
-    let mut events = std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff());
+    // managedFields are the larger part of an object, and no controller reads them.
+    let events = watcher(api, watcher::Config::default()).default_backoff();
+    let mut events = std::pin::pin!(events.modify(|object| object.metadata.managed_fields = None));
     let mut listed = Vec::new();
     while let Some(event) = events.next().await {
         let message = match event {
