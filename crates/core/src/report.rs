@@ -62,6 +62,10 @@ pub struct MemberReport {
     /// What a person should know: a weakened synchronous_commit, too few acknowledgements (F16), one line each.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub warnings: BTreeSet<String>,
+    /// What came of the last connection that it tried to its source's agent after its stream had ended. It stands until the
+    /// member streams again: whoever judges the old primary in a round still wants it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<SourceReached>,
     /// The last thing that went wrong, in one line without secrets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
@@ -104,6 +108,28 @@ pub enum MemberState {
     Stopped,
     /// The data cannot be used as it is; see `lastError`.
     Failed,
+}
+
+/// How far a member got with its source, having lost the stream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceReached {
+    /// The source.
+    pub member: MemberName,
+    /// What came of it.
+    pub reach: Reach,
+}
+
+/// What comes of a connection to the agent of another member: it is the first process of its container, and its kernel
+/// answers for it while it lives, frozen or not. None of it proves death (F4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reach {
+    /// The connection was made.
+    Answers,
+    /// Its host answers, and nobody listens there: the agent is gone, and every process of its container with it.
+    Refuses,
+    /// Nothing comes back.
+    Silent,
 }
 
 /// A standby as its primary sees it (`pg_stat_replication`).

@@ -12,6 +12,7 @@ use coregent_core::names::{Epoch, MemberName};
 use coregent_rsm::failpoint::{self, Phase};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::ObjectMeta;
 use kube::{Api, Client, ResourceExt};
@@ -31,6 +32,8 @@ pub(crate) struct Actor {
     pub(crate) client: Client,
     pub(crate) cache: Arc<Cache>,
     pub(crate) metrics: Metrics,
+    /// Where members get their agent from.
+    pub(crate) image: Arc<str>,
 }
 
 impl Actor {
@@ -224,7 +227,7 @@ impl Actor {
 
     /// Writes the RSM with these members.
     pub(crate) async fn apply_rsm(&self, view: &View, instances: &[u32], id: &'static str) -> Result<(), Error> {
-        let mut rsm = objects::rsm(&view.cluster, instances);
+        let mut rsm = objects::rsm(&view.cluster, instances, &self.image);
         let digest = digest(&rsm);
         rsm.annotations_mut().insert(objects::RENDERED.to_owned(), digest);
         let api: Api<ReplicatedStateMachine> = self.api(view);
@@ -256,6 +259,13 @@ impl Actor {
         let map = objects::config_map(&view.cluster, view.custom_config.as_ref());
         let written = self.apply(view, map, id).await?;
         self.cache.wrote_config_map(written);
+        Ok(())
+    }
+
+    /// Writes a disruption budget.
+    pub(crate) async fn apply_budget(&self, view: &View, budget: PodDisruptionBudget) -> Result<(), Error> {
+        let written = self.apply(view, budget, "render.budget").await?;
+        self.cache.wrote_budget(written);
         Ok(())
     }
 

@@ -4,9 +4,8 @@
 
 use crate::act::{Actor, digest};
 use crate::error::Error;
-use crate::metrics::Metrics;
 use crate::objects;
-use crate::observe::{Cache, Held, Key, View};
+use crate::observe::{Held, Key, View};
 use crate::status;
 use coregent_api::DatabaseCluster;
 use coregent_core::failover::{Decision, decide};
@@ -28,16 +27,10 @@ const ROUNDS: usize = 64;
 /// While a primary is being changed the picture in the status is drawn at most so often.
 const PICTURE_PAUSE: Duration = Duration::from_millis(250);
 
-/// Runs the controller until `shutdown`.
-pub(crate) async fn run(
-    client: Client,
-    cache: Arc<Cache>,
-    metrics: Metrics,
-    instance: String,
-    shutdown: CancellationToken,
-) {
+/// Runs the controller under the name `instance` until `shutdown`.
+pub(crate) async fn run(actor: Actor, instance: String, shutdown: CancellationToken) {
     let reporter = Reporter { controller: "coregent-operator".to_owned(), instance: Some(instance) };
-    let actor = Actor { client: client.clone(), cache: cache.clone(), metrics: metrics.clone() };
+    let (client, cache, metrics) = (actor.client.clone(), actor.cache.clone(), actor.metrics.clone());
     let mut tasks: BTreeMap<Key, JoinHandle<()>> = BTreeMap::new();
     loop {
         if cache.is_complete() {
@@ -160,13 +153,20 @@ impl Reconciler {
         if !cluster.deleting && !cluster.paused && !busy && view.problems.is_empty() && cluster.deployable() {
             self.render(view).await?;
         }
-        self.draw(view, decision, busy, wait).await
+        let wait = self.draw(view, decision, busy, wait).await?;
+        // Last: a right that is missing for it holds nothing else up.
+        if !cluster.deleting && !cluster.paused {
+            for budget in view.budgets.clone() {
+                self.actor.apply_budget(view, budget).await?;
+            }
+        }
+        Ok(wait)
     }
 
     /// Brings the RSM and the configuration to the spec; an unchanged spec writes nothing.
     async fn render(&self, view: &View) -> Result<(), Error> {
         if let (Some(rsm), Some(instances)) = (&view.rsm, &view.world.instances) {
-            let wanted = digest(&objects::rsm(&view.cluster, instances));
+            let wanted = digest(&objects::rsm(&view.cluster, instances, &self.actor.image));
             if rsm.annotations().get(objects::RENDERED) != Some(&wanted) {
                 self.actor.apply_rsm(view, instances, "render.rsm").await?;
             }

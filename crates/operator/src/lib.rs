@@ -29,6 +29,9 @@ use tokio_util::sync::CancellationToken;
 /// Duration of a primary Lease in milliseconds (failover.md F2).
 pub const LEASE_DURATION: u64 = 6_000;
 
+/// The image of this version, where none is named.
+pub const IMAGE: &str = concat!("coregent:", env!("CARGO_PKG_VERSION"));
+
 /// How to run the operator.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -40,6 +43,8 @@ pub struct Options {
     pub leader_election: Option<String>,
     /// Where `/metrics`, `/livez` and `/readyz` are served; nowhere when absent.
     pub metrics_addr: Option<SocketAddr>,
+    /// Image that members get their agent from; that of this version when absent.
+    pub image: Option<String>,
     /// Leave the ReplicatedStateMachine controller out: another process runs it.
     pub without_rsm: bool,
 }
@@ -126,7 +131,9 @@ async fn work(
     stop: CancellationToken,
 ) {
     let identity = options.identity.clone();
-    let database = controller::run(client.clone(), cache.clone(), metrics.clone(), identity, stop.clone());
+    let image = options.image.as_deref().unwrap_or(IMAGE).into();
+    let actor = act::Actor { client: client.clone(), cache: cache.clone(), metrics: metrics.clone(), image };
+    let database = controller::run(actor, identity, stop.clone());
     let sets = replicated_state_machines(client, options, &stop);
     tokio::join!(database, sets);
 }

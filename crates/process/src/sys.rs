@@ -78,7 +78,9 @@ pub(crate) fn join_namespaces(pidfd: BorrowedFd<'_>, flags: libc::c_int) -> io::
 pub(crate) fn close_from(first: RawFd) -> io::Result<()> {
     let first = libc::c_uint::try_from(first).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     // SAFETY: the caller has not opened anything yet, so no owner is left with a closed descriptor.
-    check(unsafe { libc::close_range(first, libc::c_uint::MAX, 0) }).map(drop)
+    // By number: musl has no function of this name.
+    let closed = unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, 0 as libc::c_uint) };
+    if closed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Puts the three descriptors in place of standard input, output and error; they survive the exec.

@@ -2,10 +2,10 @@
 
 pub(crate) mod postgresql;
 
-use coregent_core::member::{self, Data, Job};
+use coregent_core::member::{self, Data, Job, Source};
 use coregent_core::names::{Epoch, Monotonic};
 use coregent_core::position::Promotion;
-use coregent_core::report;
+use coregent_core::report::{self, Reach};
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::pin::Pin;
@@ -50,6 +50,12 @@ pub trait Engine: 'static {
 
     /// The server now.
     fn status(&self) -> impl Future<Output = Status>;
+
+    /// Resolves when the stream that the last status saw has ended; never while there is none.
+    fn stream_ended(&self) -> impl Future<Output = ()>;
+
+    /// What comes of a connection to the agent of the source.
+    fn reach(&self, source: &Source) -> impl Future<Output = Reach>;
 
     /// The server's first process has ended; its children may live until a [`Job::Stop`] has swept them.
     fn server_exited(&self);

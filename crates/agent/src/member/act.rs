@@ -3,13 +3,17 @@
 use super::{Agent, Event, Running};
 use crate::engine::{Engine, ServerEnd};
 use crate::lease;
-use coregent_core::member::{self, Action, Decision, Job, JobKind, LeaseWrite, Purpose, World};
+use coregent_core::member::{self, Action, Decision, Job, JobKind, LeaseWrite, Purpose, Source, World};
 use coregent_core::names::Epoch;
+use coregent_core::report::SourceReached;
 use std::rc::Rc;
 use std::time::Duration;
 
 /// Looks at the server while nothing is expected of it.
 const SLOW: Duration = Duration::from_secs(1);
+
+/// Pause between two tries to connect to a source.
+const REACH_AGAIN: Duration = Duration::from_millis(250);
 
 /// For so long after a change the engine is looked at often.
 const EXPECTING_MILLIS: u64 = 30_000;
@@ -129,6 +133,30 @@ impl<E: Engine> Agent<E> {
         });
     }
 
+    /// Whom it is to stream from, while it does not.
+    pub(super) fn source_without_stream(&self) -> Option<&Source> {
+        match &self.status.engine {
+            member::Engine::Standby(standby) if !standby.streaming => standby.source.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// A stream that has ended may be all that is seen of the end of its source: what comes of a connection there tells a
+    /// dead agent and a pulled cable from a server that only starts anew, long before anybody else does.
+    pub(super) fn look_for_source(&mut self) {
+        let Some(source) = self.source_without_stream().filter(|_| !self.reaching).cloned() else { return };
+        let answered = self.reached.as_ref().is_some_and(|reached| reached.member == source.member);
+        self.reaching = true;
+        let (engine, events) = (Rc::clone(&self.engine), self.events.clone());
+        tokio::task::spawn_local(async move {
+            if answered {
+                tokio::time::sleep(REACH_AGAIN).await;
+            }
+            let reach = engine.reach(&source).await;
+            let _ = events.send(Event::Reached(SourceReached { member: source.member, reach })); // see above
+        });
+    }
+
     /// Looks at the server in the pace that `set_pace` says.
     pub(super) fn start_polling(&self) {
         let (engine, events) = (Rc::clone(&self.engine), self.events.clone());
@@ -138,6 +166,7 @@ impl<E: Engine> Agent<E> {
                 tokio::select! {
                     () = tokio::time::sleep(pace.get()) => {}
                     () = poll.notified() => {}
+                    () = engine.stream_ended() => {}
                 }
                 let before = generation.get();
                 let status = Box::new(engine.status().await);

@@ -36,6 +36,13 @@ impl<E: Engine> Agent<E> {
             }
             Event::Ended { serial, result, status } => self.ended(serial, result, *status),
             Event::ServerExited { serial, how } => self.server_exited(serial, &how),
+            Event::Reached(reached) => {
+                self.reaching = false;
+                // It may stream again meanwhile.
+                if self.source_without_stream().is_some_and(|source| source.member == reached.member) {
+                    self.reached = Some(reached);
+                }
+            }
             Event::Terminate => {
                 tracing::info!("told to end: leaves cleanly");
                 self.leaving = true;
@@ -159,6 +166,9 @@ impl<E: Engine> Agent<E> {
                 self.server_answered(false);
                 let streamed =
                     |before: &member::Engine| matches!(before, member::Engine::Standby(before) if before.streaming);
+                if standby.streaming {
+                    self.reached = None;
+                }
                 if standby.streaming && !streamed(&self.status.engine) {
                     self.unexpected_primary = false;
                     self.engine.remove_old_set_aside();
@@ -166,6 +176,7 @@ impl<E: Engine> Agent<E> {
             }
             member::Engine::Writable(_) => {
                 self.server_answered(true);
+                self.reached = None;
                 self.was_writable = true;
             }
             member::Engine::Stopped { .. } | member::Engine::Starting => {}
@@ -175,6 +186,7 @@ impl<E: Engine> Agent<E> {
         }
         self.status = status;
         self.set_pace();
+        self.look_for_source();
     }
 
     fn server_answered(&mut self, writable: bool) {

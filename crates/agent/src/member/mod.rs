@@ -15,7 +15,7 @@ use crate::lease::{self, Seen, Written};
 use crate::report::{Publisher, Wanted};
 use coregent_core::member::{self, Data, Decision, Held, Job, JobKind, Purpose, decide};
 use coregent_core::names::{Epoch, HolderIdentity, Monotonic};
-use coregent_core::report::MemberReport;
+use coregent_core::report::{MemberReport, SourceReached};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use std::cell::Cell;
@@ -73,11 +73,27 @@ pub async fn run<E: Engine>(parts: Parts<E>, told_to_end: CancellationToken) {
 /// What happens to an agent.
 pub(crate) enum Event {
     Seen(Seen),
-    Written { purpose: Purpose, sent: Monotonic, result: Written },
+    Written {
+        purpose: Purpose,
+        sent: Monotonic,
+        result: Written,
+    },
     Granted(bool),
-    Polled { generation: u64, status: Box<Status> },
-    Ended { serial: u64, result: Result<Option<ServerEnd>, String>, status: Box<Status> },
-    ServerExited { serial: u64, how: String },
+    Polled {
+        generation: u64,
+        status: Box<Status>,
+    },
+    Ended {
+        serial: u64,
+        result: Result<Option<ServerEnd>, String>,
+        status: Box<Status>,
+    },
+    ServerExited {
+        serial: u64,
+        how: String,
+    },
+    /// What came of a connection to the source.
+    Reached(SourceReached),
     Terminate,
 }
 
@@ -130,6 +146,9 @@ pub(crate) struct Agent<E: Engine> {
     poll: Rc<Notify>,
     pace: Rc<Cell<Duration>>,
     status: Status,
+    /// What came of the last connection to a source whose stream had ended.
+    reached: Option<SourceReached>,
+    reaching: bool,
     /// Since when something is expected to change soon.
     expecting_since: Monotonic,
     failures: Option<(JobKind, u32, Monotonic)>,
@@ -177,6 +196,8 @@ impl<E: Engine> Agent<E> {
                 warnings: BTreeSet::new(),
             },
             unexpected_primary: false,
+            reached: None,
+            reaching: false,
             expecting_since: clock.now(),
             failures: None,
             failed_starts: 0,

@@ -75,6 +75,7 @@ impl<E: Engine> Agent<E> {
             flushed_lsn,
             ready: decision.ready,
             warnings: self.warnings(),
+            source: self.reached.clone(),
             last_error,
             prepared: match &world.engine {
                 member::Engine::Writable(writable) => writable.prepared.clone(),

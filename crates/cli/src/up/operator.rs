@@ -14,6 +14,9 @@ pub struct Args {
     /// Name of this process in the leader election
     #[arg(long, env = "POD_NAME")]
     pub identity: Option<String>,
+    /// Image that members get their agent from; by default that of this version
+    #[arg(long, env = "COREGENT_IMAGE")]
+    pub image: Option<String>,
 }
 
 /// Runs until SIGINT or SIGTERM.
@@ -29,6 +32,7 @@ pub async fn run(target: &Target, args: Args) -> Outcome {
         namespace: target.namespace.clone(),
         leader_election: Some(connection.namespace.clone()),
         metrics_addr: args.metrics_addr,
+        image: args.image,
         without_rsm: false,
     };
     coregent_operator::run(connection.client, options, shutdown).await.map_err(|error| {

@@ -147,6 +147,7 @@ fn start_controllers(client: &kube::Client) -> Part {
         namespace: None,
         leader_election: None,
         metrics_addr: None,
+        image: None,
         without_rsm: false,
     };
     Part::start("controllers", |shutdown| async move {

@@ -13,12 +13,15 @@ const NAMESPACE: &str = "coregent-system";
 /// What is installed.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Image of the controllers
-    #[arg(long, default_value = concat!("coregent:", env!("CARGO_PKG_VERSION")))]
+    /// Image of the controllers, which members get their agent from as well
+    #[arg(long, default_value = coregent_operator::IMAGE)]
     pub image: String,
     /// Pods that run them; one leads, the others wait
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(i32).range(1..))]
     pub replicas: i32,
+    /// Print a PodMonitor too, for clusters that have the Prometheus operator's kinds
+    #[arg(long)]
+    pub pod_monitor: bool,
 }
 
 /// Prints every object.
@@ -27,7 +30,8 @@ pub struct Args {
 /// When one cannot be rendered.
 pub fn run(target: &Target, args: Args) -> Outcome {
     let namespace = target.namespace.clone().unwrap_or_else(|| NAMESPACE.to_owned());
-    let objects = install(&Install { namespace, image: args.image, replicas: args.replicas }).map_err(unprintable)?;
+    let Args { image, replicas, pod_monitor } = args;
+    let objects = install(&Install { namespace, image, replicas, pod_monitor }).map_err(unprintable)?;
     objects.iter().try_for_each(print)
 }
 

@@ -4,7 +4,7 @@ use super::world::{Holder, Lease, Member, Mode, World};
 use crate::fence::Target;
 use crate::lsn::Lsn;
 use crate::names::{HolderIdentity, MemberName};
-use crate::report::{MemberReport, MemberState};
+use crate::report::{MemberReport, MemberState, Reach};
 
 /// The holder released the Lease: its engine died or was stopped.
 pub const RELEASED: &str = "PrimaryReleased";
@@ -16,6 +16,8 @@ pub const POD_GONE: &str = "PrimaryPodGone";
 pub const EXPIRED: &str = "PrimaryLeaseExpired";
 /// Nobody streams from the holder any more and it has missed renewals.
 pub const SILENT: &str = "PrimarySilent";
+/// Nobody streams from the holder and nobody can reach it, so that in quorum mode it can acknowledge nothing.
+pub const UNREACHABLE: &str = "PrimaryUnreachable";
 /// The holder renews, and too few can stream from it while enough of them live (F7, model X8).
 pub const SHORT_OF_ACKNOWLEDGEMENTS: &str = "PrimaryShortOfAcknowledgements";
 /// The member that was named does not take the Lease.
@@ -25,6 +27,8 @@ pub const NOT_PROMOTED: &str = "PrimaryNotPromoted";
 
 /// Two renewals and a half: a holder that renews every 1.5 s has missed two when this has passed.
 const SILENCE: u64 = 3_200;
+/// A holder that renews every 1.5 s and has not for so long has missed one.
+const OVERDUE: u64 = 1_700;
 /// How long the others must be without a stream before a holder that renews is deposed.
 const SHORT_FOR: u64 = 5_000;
 /// Name of the fact that the holder is short of acknowledgements, for [`World::held`].
@@ -85,6 +89,8 @@ pub fn of_holder(world: &World, lease: &Lease, holder: &HolderIdentity) -> Findi
         findings.loss = Some(TERMINATED);
     } else if pod.is_none_or(|pod| pod.uid != holder.pod_uid) {
         findings.loss = Some(POD_GONE);
+    } else if is_unreachable(world, lease, &holder.member) {
+        findings.loss = Some(UNREACHABLE);
     } else if nobody_streams(world, &holder.member) && silent_for >= SILENCE {
         findings.loss = Some(SILENT);
     } else if is_short(world, lease, holder) {
@@ -93,8 +99,8 @@ pub fn of_holder(world: &World, lease: &Lease, holder: &HolderIdentity) -> Findi
         findings.bear(world, FACT_UNPROMOTED, patience(world, UNPROMOTED_FOR), NOT_PROMOTED);
     }
     let expires = world.cluster.lease_duration.saturating_sub(silent_for).max(1);
-    let silence = SILENCE.saturating_sub(silent_for);
-    let next = if silence > 0 { silence.min(expires) } else { expires };
+    let waits = [OVERDUE, SILENCE].map(|limit| limit.saturating_sub(silent_for)).into_iter().filter(|wait| *wait > 0);
+    let next = waits.fold(expires, u64::min);
     findings.again = Some(findings.again.map_or(next, |again| again.min(next)));
     findings
 }
@@ -137,6 +143,34 @@ fn nobody_streams(world: &World, holder: &MemberName) -> bool {
         .filter(|state| follows(*state))
         .peekable();
     others.peek().is_some() && others.all(|state| state != MemberState::Streaming)
+}
+
+/// Quorum mode, not degraded: nobody streams, so that nothing is acknowledged anyway, enough of the recorded set live to
+/// fence the holder, and none of them can reach it. One whose host refuses the connection has lost its first process; one
+/// of whom nothing comes back may be a link away, and has to have missed a renewal as well.
+fn is_unreachable(world: &World, lease: &Lease, holder: &MemberName) -> bool {
+    let Some(set) = lease.fence.sync_sets.iter().find(|set| set.epoch == lease.epoch) else { return false };
+    let leaving = set.members.iter().filter(|member| world.live_report(member).is_some()).count();
+    world.cluster.mode == Mode::Quorum
+        && set.complete
+        && !set.degraded
+        && leaving > set.members.len().saturating_sub(set.k as usize)
+        && nobody_streams(world, holder)
+        && is_out_of_reach(world, lease, holder)
+}
+
+/// None of the other members that run has reached `holder` since it lost the stream.
+pub(super) fn is_out_of_reach(world: &World, lease: &Lease, holder: &MemberName) -> bool {
+    let others = world.members.iter().filter(|(name, member)| *name != holder && member.is_live());
+    let reached: Vec<Option<Reach>> = others
+        .map(|(_, member)| {
+            let source = member.report.as_ref()?.source.as_ref()?;
+            (source.member == *holder).then_some(source.reach)
+        })
+        .collect();
+    let all = |wanted: &[Reach]| reached.iter().all(|reach| reach.is_some_and(|reach| wanted.contains(&reach)));
+    let overdue = world.now.since(lease.unchanged_since) >= OVERDUE;
+    !reached.is_empty() && (all(&[Reach::Refuses]) || (overdue && all(&[Reach::Refuses, Reach::Silent])))
 }
 
 /// The holder renews, its recorded set is in force, and fewer than k of it stream, although every member of the set

@@ -1,6 +1,7 @@
 //! By what the member to be named may take a Lease that has not run out, and whom to stop first (F1, F4, F7).
 
 use super::decision::Step;
+use super::loss;
 use super::world::{Holder, Lease, Member, Pod, World};
 use crate::fence::Proof;
 use crate::names::HolderIdentity;
@@ -55,7 +56,9 @@ fn judge_member(world: &World, lease: &Lease, holder: &HolderIdentity, fenced: b
     if let Some(gone) = world.terminated.get(&holder.pod_uid).filter(|gone| gone.version > lease.raised_at) {
         return Ruling::Proven(Proof::Terminated { container_id: gone.container_id.clone() });
     }
-    if let Some(pod) = answering(world, lease, holder) {
+    // Nobody could stop what no other member can reach, and the fence holds whether it is stopped or not.
+    let out_of_reach = fenced && loss::is_out_of_reach(world, lease, &holder.member);
+    if let Some(pod) = answering(world, lease, holder).filter(|_| !out_of_reach) {
         let waited = world.now.since(lease.epoch_since);
         if !(fenced && waited >= patience(lease) + KILL_WAIT) {
             return kill_first(lease, pod, waited, lease.is_expired(world));

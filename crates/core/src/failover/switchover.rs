@@ -4,7 +4,7 @@ use super::decision::{Remembered, Step};
 use super::draft::Draft;
 use super::labels;
 use super::raise;
-use super::world::{Holder, Lease, World};
+use super::world::{Holder, Lease, Member, World};
 use crate::fence::{Fence, Handover, Preparation};
 use crate::names::MemberName;
 use crate::operation::{BlockingOperation, OperationId, Outcome, Start, StepId};
@@ -21,6 +21,12 @@ const MAX_LAG: u64 = 1 << 20;
 const REQUESTED: &str = "SwitchoverRequested";
 /// The reason of a switchover away from a node that is NotReady while the agent there lives (F15).
 pub const NODE_NOT_READY: &str = "PrimaryNodeNotReady";
+/// The reason of a switchover away from a node that takes no new pods, before its pods are evicted.
+pub const NODE_LEAVING: &str = "PrimaryNodeLeaving";
+/// How long after one that was undone the next is tried: each is a pause of writes.
+const LEAVE_AGAIN: u64 = 60_000;
+/// Name of the fact that a switchover away from a leaving node was undone, for [`World::held`].
+pub const FACT_LEFT_IN_VAIN: &str = "primary-node-left-in-vain";
 /// How long the node must have been NotReady: one that comes back at once is no reason for a pause of writes.
 const NOT_READY_FOR: u64 = 10_000;
 /// Name of the fact that the primary's node is NotReady, for [`World::held`].
@@ -68,27 +74,58 @@ fn start(draft: &mut Draft<'_>, lease: &Lease, request: Option<&str>, reason: &s
     if let Ok(operations) = draft.world.operations().start(start, draft.world.wall) {
         draft.memory.operations = operations;
         draft.remember(Remembered::OperationStarted);
-        let why = if reason == NODE_NOT_READY { "the primary's node is NotReady: " } else { "" };
-        draft.event(!why.is_empty(), "SwitchoverStarted", format!("{why}handing over to {to}"));
+        let why = match reason {
+            NODE_NOT_READY => "the primary's node is NotReady: ",
+            NODE_LEAVING => "the primary's node is cordoned: ",
+            _ => "",
+        };
+        draft.event(reason == NODE_NOT_READY, "SwitchoverStarted", format!("{why}handing over to {to}"));
     }
 }
 
-/// F15: a primary whose node is NotReady while its agent lives hands over before that node can take it along.
+/// F15: a primary whose node is NotReady while its agent lives hands over before that node can take it along. One whose
+/// node is cordoned hands over before a drain evicts it; its PodDisruptionBudget holds the eviction up meanwhile.
 pub(super) fn leave_node(draft: &mut Draft<'_>, lease: &Lease) {
     let world = draft.world;
     let renewed = world.now.since(lease.unchanged_since) < RENEWED_WITHIN;
-    let not_ready = labels::reported_primary(world, lease)
+    let pod = labels::reported_primary(world, lease)
         .and_then(|primary| world.members.get(primary)?.pod.as_ref())
-        .is_some_and(|pod| !pod.node_ready && !pod.deleting);
-    if !renewed || !not_ready || world.cluster.failover_disabled || world.operations().active.is_some() {
-        return;
+        .filter(|pod| !pod.deleting);
+    let Some(pod) = pod.filter(|_| renewed && world.operations().active.is_none()) else { return };
+    if !pod.node_ready {
+        // Nobody is sure to come back from there: a failover that a person has switched off.
+        if !world.cluster.failover_disabled {
+            leave_once_held(draft, lease, FACT_NOT_READY, NOT_READY_FOR, NODE_NOT_READY);
+        }
+    } else if pod.node_leaving && !was_left_in_vain(world) {
+        leave(draft, lease, NODE_LEAVING);
+    } else if pod.node_leaving {
+        leave_once_held(draft, lease, FACT_LEFT_IN_VAIN, LEAVE_AGAIN, NODE_LEAVING);
     }
-    let held = draft.hold(FACT_NOT_READY);
-    if held < NOT_READY_FOR {
-        return draft.again(NOT_READY_FOR - held);
+}
+
+fn was_left_in_vain(world: &World) -> bool {
+    world.operations().previous.as_ref().is_some_and(|previous| {
+        let undone = previous.outcome.as_ref().is_some_and(|outcome| *outcome != Outcome::Completed);
+        // An undone switchover carries the reason of its undoing.
+        undone && previous.step_id == StepId::PrimaryDbSwitchingOver
+    })
+}
+
+fn leave_once_held(draft: &mut Draft<'_>, lease: &Lease, fact: &'static str, limit: u64, reason: &'static str) {
+    let held = draft.hold(fact);
+    if held < limit {
+        return draft.again(limit - held);
     }
-    match destination(world, lease, None) {
-        Ok(to) => start(draft, lease, None, NODE_NOT_READY, &to),
+    leave(draft, lease, reason);
+}
+
+fn leave(draft: &mut Draft<'_>, lease: &Lease, reason: &'static str) {
+    match destination(draft.world, lease, None) {
+        Ok(to) => start(draft, lease, None, reason, &to),
+        Err(why) if reason == NODE_LEAVING => {
+            draft.diagnose(format!("the primary's node is cordoned, and it stays there: {why}"));
+        }
         Err(why) => draft.diagnose(format!("the primary's node is NotReady, and it stays there: {why}")),
     }
 }
@@ -104,8 +141,12 @@ fn destination(world: &World, lease: &Lease, to: Option<&MemberName>) -> Result<
         }
         Some(to) => is_able(world, primary, to).map(|_| to.clone()),
         None => {
-            let others = world.members.keys().filter(|name| *name != primary);
-            let able = others.filter_map(|name| is_able(world, primary, name).ok().map(|lag| (lag, name)));
+            // Nobody goes to a node that is being left as well.
+            let stays = |member: &Member| member.pod.as_ref().is_none_or(|pod| !pod.node_leaving);
+            let others = world.members.iter().filter(|(name, member)| *name != primary && stays(member));
+            let able = others
+                .map(|(name, _)| name)
+                .filter_map(|name| is_able(world, primary, name).ok().map(|lag| (lag, name)));
             let best = able.min();
             best.map(|(_, name)| name.clone())
                 .ok_or_else(|| "no member streams closely enough to take over; wait until one does".to_owned())

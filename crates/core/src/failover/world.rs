@@ -188,6 +188,8 @@ pub struct Pod {
     pub host: Option<String>,
     /// Its node reports Ready: it answers.
     pub node_ready: bool,
+    /// Its node takes no new pods: it is being drained or about to be.
+    pub node_leaving: bool,
     /// Its database container runs.
     pub running: bool,
     /// Its database container is ready.

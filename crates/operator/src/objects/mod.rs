@@ -1,12 +1,14 @@
 //! The objects of a DatabaseCluster, rendered from its spec alone: pure, and the same bytes every time.
 
 mod access;
+mod budget;
 mod config;
 mod pod;
 mod rsm;
 mod secrets;
 
 pub use access::{account, binding, role};
+pub use budget::budgets;
 pub use config::{PROTECTED, config_map};
 pub use rsm::{RENDERED, rsm};
 pub use secrets::{REPLICATION_USER, SUPERUSER, generated_secret, replication_secret_name, superuser_secret_name};

@@ -13,8 +13,8 @@ const DATA: &str = "/var/lib/postgresql/data";
 const LAST_WORDS: &str = "FallbackToLogsOnError";
 const BINARIES: &str = "/coregent-bin";
 
-/// The template of the pods of a cluster with so many members.
-pub(super) fn template(cluster: &DatabaseCluster, members: i32) -> Value {
+/// The template of the pods of a cluster with so many members; `image` holds our binary.
+pub(super) fn template(cluster: &DatabaseCluster, members: i32, image: &str) -> Value {
     let name = cluster.name_any();
     let spec = &cluster.spec;
     let mut pod = json!({
@@ -26,7 +26,7 @@ pub(super) fn template(cluster: &DatabaseCluster, members: i32) -> Value {
             "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": {"type": "RuntimeDefault"},
         })),
-        "initContainers": [installer(cluster)],
+        "initContainers": [installer(cluster, image)],
         "containers": [container(cluster, members)],
         "volumes": volumes(cluster),
     });
@@ -43,12 +43,12 @@ pub(super) fn template(cluster: &DatabaseCluster, members: i32) -> Value {
     })
 }
 
-fn installer(cluster: &DatabaseCluster) -> Value {
+fn installer(cluster: &DatabaseCluster, image: &str) -> Value {
     with_context(
         cluster,
         json!({
             "name": "coregent",
-            "image": concat!("coregent:", env!("CARGO_PKG_VERSION")),
+            "image": image,
             "command": ["coregent", "agent", "install", BINARIES],
             "volumeMounts": [{"name": "coregent-bin", "mountPath": BINARIES}],
             "terminationMessagePolicy": LAST_WORDS,

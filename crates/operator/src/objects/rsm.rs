@@ -14,9 +14,9 @@ use std::collections::BTreeMap;
 /// Annotation with the digest of what was rendered, so that an unchanged spec writes nothing.
 pub const RENDERED: &str = "coregent.io/rendered";
 
-/// The RSM of `cluster` with the members of these numbers.
+/// The RSM of `cluster` with the members of these numbers, whose agents come from `image`.
 #[must_use]
-pub fn rsm(cluster: &DatabaseCluster, instances: &[u32]) -> ReplicatedStateMachine {
+pub fn rsm(cluster: &DatabaseCluster, instances: &[u32], image: &str) -> ReplicatedStateMachine {
     let name = cluster.name_any();
     let selector = BTreeMap::from([(labels::CLUSTER.to_owned(), name.clone())]);
     let port = json!([{"name": "postgresql", "port": cluster.spec.port, "targetPort": "postgresql"}]);
@@ -38,7 +38,7 @@ pub fn rsm(cluster: &DatabaseCluster, instances: &[u32]) -> ReplicatedStateMachi
                 "ports": port,
             },
         })],
-        template: pod::template(cluster, super::members(cluster, instances)),
+        template: pod::template(cluster, super::members(cluster, instances), image),
         volume_claim_templates: claims(cluster),
         pod_management_policy: Some(PodManagementPolicy::Parallel),
         // Only the database controller deletes its pods (F15).

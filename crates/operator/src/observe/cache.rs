@@ -7,6 +7,7 @@ use crate::clock::Clock;
 use coregent_api::{DatabaseCluster, ReplicatedStateMachine, labels};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,10 +40,21 @@ pub(super) struct Objects {
     pub(super) secrets: Table<Secret>,
     pub(super) config_maps: Table<ConfigMap>,
     pub(super) services: Table<Service>,
+    pub(super) budgets: Table<PodDisruptionBudget>,
     pub(super) nodes: Table<Node>,
     pub(super) pods: Pods,
     pub(super) leases: Leases,
     listed: BTreeSet<&'static str>,
+}
+
+/// Disruption budgets, which nothing is decided from: they are not waited for.
+pub(super) const BUDGETS: &str = "PodDisruptionBudget";
+
+impl Objects {
+    /// Whether this kind has been listed at least once.
+    pub(super) fn is_listed(&self, kind: &str) -> bool {
+        self.listed.contains(kind)
+    }
 }
 
 /// The kinds whose first list must be there before anything is decided: nothing is ever derived from a cache that is
@@ -159,6 +171,10 @@ impl Cache {
         self.lock().services.take(change, |service| self.wake_owner(service));
     }
 
+    pub(super) fn on_budget(&self, change: Change<PodDisruptionBudget>) {
+        self.lock().budgets.take(change, |budget| self.wake_owner(budget));
+    }
+
     /// A Secret's values are not kept: only that it is there, and which keys it has.
     pub(super) fn on_secret(&self, change: Change<Secret>) {
         self.lock().secrets.take(change, |secret| {
@@ -178,11 +194,11 @@ impl Cache {
         let mut woken = false;
         {
             let mut objects = self.lock();
-            let before: BTreeMap<String, bool> = objects.nodes.readiness();
+            let before = objects.nodes.facts();
             objects.nodes.take(change, |_| ());
-            woken |= before != objects.nodes.readiness();
+            woken |= before != objects.nodes.facts();
         }
-        // A node's status is renewed all the time; only its readiness is of interest.
+        // A node's status is renewed all the time; little of it is of interest.
         if woken {
             self.wake_all(|_| true);
         }
@@ -228,6 +244,11 @@ impl Cache {
     /// See [`Cache::wrote_cluster`].
     pub fn wrote_secret(&self, secret: Secret) {
         self.lock().secrets.wrote(secret);
+    }
+
+    /// See [`Cache::wrote_cluster`].
+    pub fn wrote_budget(&self, budget: PodDisruptionBudget) {
+        self.lock().budgets.wrote(budget);
     }
 
     /// See [`Cache::wrote_cluster`].
@@ -362,10 +383,23 @@ impl<K: ResourceExt> Table<K> {
     }
 }
 
+/// What is of interest of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct NodeFacts {
+    /// It says that it is Ready.
+    pub(super) ready: bool,
+    /// It takes no new pods (`kubectl cordon`, the first thing that `kubectl drain` does).
+    pub(super) leaving: bool,
+}
+
 impl Table<Node> {
-    /// Whether each node says that it is Ready.
-    pub(super) fn readiness(&self) -> BTreeMap<String, bool> {
-        self.values().map(|node| (node.name_any(), is_ready(node))).collect()
+    /// Of each node.
+    pub(super) fn facts(&self) -> BTreeMap<String, NodeFacts> {
+        let facts = |node: &Node| NodeFacts {
+            ready: is_ready(node),
+            leaving: node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or(false),
+        };
+        self.values().map(|node| (node.name_any(), facts(node))).collect()
     }
 }
 

@@ -1,6 +1,6 @@
 //! The watches that feed the cache: each on its own, so that one that is broken holds up no other (rust.md 3.3, no. 3).
 
-use super::cache::{Cache, Change};
+use super::cache::{BUDGETS, Cache, Change};
 use crate::metrics::Metrics;
 use coregent_api::labels;
 use futures::{StreamExt, TryStreamExt};
@@ -36,6 +36,7 @@ pub fn start(
     );
     tasks.spawn(scope.feed("ConfigMap", scope.api(), all.clone(), Cache::on_config_map));
     tasks.spawn(scope.feed("Service", scope.api(), ours.clone(), Cache::on_service));
+    tasks.spawn(scope.feed(BUDGETS, scope.api(), ours.clone(), Cache::on_budget));
     tasks.spawn(scope.feed("Pod", scope.api(), ours.clone(), Cache::on_pod));
     tasks.spawn(scope.feed("Lease", scope.api(), ours, Cache::on_lease));
     tasks.spawn(scope.feed("Node", Api::all(client.clone()), all, Cache::on_node));

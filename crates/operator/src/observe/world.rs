@@ -1,6 +1,6 @@
 //! One cluster's objects as the plain values that deciding works on.
 
-use super::cache::{Cache, Key, Objects};
+use super::cache::{BUDGETS, Cache, Key, NodeFacts, Objects, key_of};
 use super::leases::{self, Tracked};
 use super::pods::database_container;
 use crate::objects;
@@ -14,6 +14,7 @@ use coregent_core::names::{Epoch, MemberName, Monotonic};
 use coregent_core::report::MemberReport;
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
 use k8s_openapi::api::core::v1::{Pod as PodObject, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,6 +46,8 @@ pub struct View {
     pub custom_config: Option<BTreeMap<String, String>>,
     /// The base configuration as it stands.
     pub config: Option<BTreeMap<String, String>>,
+    /// Its disruption budgets that are not as they should be.
+    pub budgets: Vec<PodDisruptionBudget>,
 }
 
 impl Cache {
@@ -70,6 +73,7 @@ impl Cache {
         let memory = status::memory(&cluster);
         let instances = rsm.as_ref().map(|rsm| instances(rsm));
         let unserved = unserved(&objects, key);
+        let budgets = budgets(&objects, &cluster, instances.as_deref());
         let step = memory.operations.active.as_ref().map(|active| format!("{} {}", active.id, active.started_at));
         let step_seen = seen_since(held, step, now);
         let world = World {
@@ -86,8 +90,16 @@ impl Cache {
             held: held.facts.clone(),
         };
         let lease = primary.map(|tracked| tracked.lease.clone());
-        Some(View { world, cluster, lease, rsm, problems, unserved, custom_config, config })
+        Some(View { world, cluster, lease, rsm, problems, unserved, custom_config, config, budgets })
     }
+}
+
+/// Nothing before there are members, nor before the first list: what stands there is not known until then.
+fn budgets(objects: &Objects, cluster: &DatabaseCluster, instances: Option<&[u32]>) -> Vec<PodDisruptionBudget> {
+    let Some(instances) = instances.filter(|_| objects.is_listed(BUDGETS)) else { return Vec::new() };
+    let mut wanted = objects::budgets(cluster, objects::members(cluster, instances));
+    wanted.retain(|budget| objects.budgets.get(&key_of(budget)).is_none_or(|found| found.spec != budget.spec));
+    wanted
 }
 
 fn seen_since(held: &mut Held, step: Option<String>, now: Monotonic) -> Monotonic {
@@ -245,11 +257,11 @@ fn instances(rsm: &ReplicatedStateMachine) -> Vec<u32> {
 
 fn members(objects: &Objects, key: &Key, cluster: &str) -> BTreeMap<MemberName, Member> {
     let mut members: BTreeMap<MemberName, Member> = BTreeMap::new();
-    let readiness = objects.nodes.readiness();
+    let nodes = objects.nodes.facts();
     let of_cluster = |labels: &BTreeMap<String, String>| labels.get(labels::CLUSTER).is_some_and(|of| of == cluster);
     for pod in objects.pods.in_namespace(&key.0).filter(|pod| of_cluster(pod.labels())) {
         if let Some(instance) = pod.labels().get(labels::INSTANCE) {
-            members.entry(instance.as_str().into()).or_default().pod = Some(pod_facts(pod, &readiness));
+            members.entry(instance.as_str().into()).or_default().pod = Some(pod_facts(pod, &nodes));
         }
     }
     for tracked in objects.leases.in_namespace(&key.0).filter(|tracked| of_cluster(tracked.lease.labels())) {
@@ -273,15 +285,17 @@ fn members(objects: &Objects, key: &Key, cluster: &str) -> BTreeMap<MemberName, 
     members
 }
 
-fn pod_facts(pod: &PodObject, readiness: &BTreeMap<String, bool>) -> Pod {
+fn pod_facts(pod: &PodObject, nodes: &BTreeMap<String, NodeFacts>) -> Pod {
     let container = database_container(pod);
     let host = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
     let running = container.and_then(|status| status.state.as_ref()).is_some_and(|state| state.running.is_some());
+    let node = host.as_ref().and_then(|host| nodes.get(host)).copied().unwrap_or_default();
     Pod {
         name: pod.name_any(),
         uid: pod.uid().unwrap_or_default(),
         version: pod.resource_version().unwrap_or_default(),
-        node_ready: host.as_ref().and_then(|host| readiness.get(host)).copied().unwrap_or(false),
+        node_ready: node.ready,
+        node_leaving: node.leaving,
         host,
         running,
         ready: container.is_some_and(|status| status.ready),

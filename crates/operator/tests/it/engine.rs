@@ -8,7 +8,7 @@ use coregent_core::lsn::{Lsn, Timeline};
 use coregent_core::member::{self, Job, Names, Source, Standby, StandbySeen, Writable};
 use coregent_core::names::{Epoch, MemberName, Monotonic};
 use coregent_core::position::{Position, Promotion};
-use coregent_core::report;
+use coregent_core::report::{self, Reach};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -425,6 +425,21 @@ impl Engine for Modelled {
             (Running::Primary, Some(data)) if !mine.orphaned => self.writable(data, self.clock.now()),
             _ => only(member::Engine::Starting),
         }
+    }
+
+    /// The next look tells it: only how soon it is noticed differs.
+    async fn stream_ended(&self) {
+        std::future::pending().await
+    }
+
+    async fn reach(&self, source: &Source) -> Reach {
+        let theirs = self.net.get(source.member.as_str());
+        if theirs.unlinked.is_some() || self.mine().unlinked.is_some() {
+            tokio::time::sleep(Duration::from_millis(400)).await;
+            return Reach::Silent;
+        }
+        // A frozen process answers: its kernel does.
+        if theirs.agent { Reach::Answers } else { Reach::Refuses }
     }
 
     fn server_exited(&self) {}

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod bootstrap;
+mod chart;
 mod days;
 mod engine;
 mod failover;

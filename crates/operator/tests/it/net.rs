@@ -13,8 +13,8 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
-/// `wal_receiver_timeout` and `wal_sender_timeout`: a silent end is noticed so late.
-const SILENCE: Duration = Duration::from_secs(2);
+/// `wal_receiver_timeout`: a silent end is noticed so late.
+const SILENCE: Duration = Duration::from_secs(1);
 /// How long a client waits for its commit.
 const PATIENCE: Duration = Duration::from_secs(3);
 

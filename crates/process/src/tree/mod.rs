@@ -7,11 +7,13 @@
 //! A process that reaps orphans must be the only one to wait for children: in the agent use [`Reaper`] for every
 //! program, never `tokio::process` or `std::process::Child::wait`.
 
+mod death;
 mod lock;
 mod processes;
 mod reaper;
 mod sweep;
 
+pub use death::Death;
 pub use lock::{Lock, LockError, lock_exclusive, wait_exclusive};
 pub use reaper::{Child, Output, Reaper, SpawnError};
 pub use sweep::{Selector, StuckProcess, SweepError, SweepReport, sweep};

@@ -8,6 +8,7 @@ mod files;
 mod last_words;
 mod names;
 mod promote;
+mod receiver;
 mod records;
 mod rewind;
 mod server;
@@ -27,7 +28,9 @@ use coregent_core::lsn::Lsn;
 use coregent_core::member::{Data, Job, Names, Source};
 use coregent_core::names::{Epoch, MemberName, Monotonic};
 use coregent_core::position::{Position, Promotion};
+use coregent_core::report::Reach;
 use files::Files;
+use receiver::Receiver;
 use rustix::process::Pid;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -97,6 +100,8 @@ pub(crate) struct Postgres {
     server: Cell<Option<Pid>>,
     client: RefCell<Option<Rc<tokio_postgres::Client>>>,
     in_force: RefCell<InForce>,
+    /// The process that receives the stream.
+    receiver: Receiver,
     /// The end of WAL while every process is gone.
     end: RefCell<Option<Position>>,
     /// It has been looked for in the folder that is there now.
@@ -140,6 +145,7 @@ impl Postgres {
             server: Cell::new(None),
             client: RefCell::new(None),
             in_force,
+            receiver: Receiver::default(),
             end: RefCell::new(None),
             end_read: Cell::new(false),
             admitted: RefCell::new((Epoch(0), BTreeSet::new())),
@@ -194,6 +200,14 @@ impl Engine for Postgres {
 
     async fn status(&self) -> Status {
         self.look().await
+    }
+
+    async fn stream_ended(&self) {
+        self.receiver.ended().await;
+    }
+
+    async fn reach(&self, source: &Source) -> Reach {
+        receiver::reach(&source.address, self.config.agent_port).await
     }
 
     fn server_exited(&self) {

@@ -20,7 +20,8 @@ const STATUS: &str = "select r, case when r then pg_last_wal_receive_lsn() else 
      (select status from pg_stat_wal_receiver limit 1), \
      (select timeline_id from pg_control_checkpoint()), \
      case when not r then left(pg_walfile_name(pg_current_wal_lsn()), 8) end, \
-     case when r then pg_is_wal_replay_paused() else false end \
+     case when r then pg_is_wal_replay_paused() else false end, \
+     (select pid from pg_stat_wal_receiver limit 1) \
      from pg_is_in_recovery() r";
 
 const STANDBYS: &str = "select application_name, state, sync_state, \
@@ -42,6 +43,7 @@ pub(super) struct Snapshot {
     /// Out of recovery only.
     pub(super) timeline: Option<Timeline>,
     pub(super) paused: bool,
+    pub(super) receiver_pid: Option<i32>,
 }
 
 impl Postgres {
@@ -56,7 +58,10 @@ impl Postgres {
                 tracing::trace!(%error, "the server does not answer");
                 only(Engine::Starting)
             }
-            Ok(snapshot) if snapshot.in_recovery => only(self.standby(&snapshot)),
+            Ok(snapshot) if snapshot.in_recovery => {
+                self.receiver.is(snapshot.receiver_pid.filter(|_| snapshot.streaming));
+                only(self.standby(&snapshot))
+            }
             Ok(snapshot) => match self.writable(&snapshot).await {
                 Ok(status) => status,
                 Err(_) => only(Engine::Starting),
@@ -77,6 +82,7 @@ impl Postgres {
             checkpoint_timeline: Timeline(row.get(5).and_then(|text| text.parse().ok()).unwrap_or(0)),
             timeline: row.get(6).and_then(|text| u32::from_str_radix(text, 16).ok()).map(Timeline),
             paused: row.get(7) == Some("t"),
+            receiver_pid: row.get(8).and_then(|text| text.parse().ok()),
         })
     }
 

@@ -43,6 +43,28 @@ fn in_quorum_mode_a_pod_whose_delete_is_not_carried_out_is_waited_for_no_longer_
     assert_eq!(named(&world), None, "without the fence it is waited for");
 }
 
+/// Nobody could stop it either: its node is called Ready for another 50 s. A live one stops by itself meanwhile.
+#[test]
+fn in_quorum_mode_a_holder_that_none_of_those_who_left_can_reach_is_not_waited_for() {
+    use crate::report::Reach::{Answers, Refuses, Silent};
+    for (reaches, silent, expected) in [
+        ([Refuses, Refuses], 0, Some(Proof::QuorumFence)),
+        ([Silent, Silent], 1_700, Some(Proof::QuorumFence)),
+        ([Silent, Silent], 1_600, None),
+        ([Silent, Answers], 1_700, None),
+    ] {
+        let mut world = fenced();
+        world.lease_mut().unchanged_since = Monotonic(NOW - silent);
+        for (member, reach) in ["2", "3"].into_iter().zip(reaches) {
+            world.report_mut(member).source = Some(report::SourceReached { member: name("1"), reach });
+        }
+        assert_eq!(named(&world).map(|(_, proof, _)| proof), expected, "{reaches:?}, unchanged for {silent} ms");
+        world.cluster.mode = Mode::Async;
+        world.lease_mut().fence.sync_sets.clear();
+        assert_eq!(named(&world), None, "without the fence the Lease must run out");
+    }
+}
+
 /// Each row: what is known of the holder, and the proof by which B is named.
 #[test]
 fn death_is_proved_by_a_release_a_later_status_the_fence_or_the_whole_duration() {

@@ -204,3 +204,75 @@ fn a_holder_that_stands_there_unpromoted_is_deposed_and_one_that_recovers_is_lef
         assert_eq!(decision.holding.contains(loss::FACT_UNPROMOTED), !won && state != MemberState::Recovering);
     }
 }
+
+/// Both others have lost the stream and tried to reach the holder, as the row says; then what is missed of renewals, what else
+/// is the case, and whether the holder is deposed.
+#[test]
+fn in_quorum_mode_a_holder_that_nobody_streams_from_or_reaches_is_deposed_at_once() {
+    use crate::report::Reach::{self, Answers, Refuses, Silent};
+    type Change = fn(&mut World);
+    type Row = (&'static str, [Option<Reach>; 2], u64, Change, bool);
+    let table: [Row; 13] = [
+        ("its agent is gone", [Some(Refuses), Some(Refuses)], 0, |_| (), true),
+        ("one of them has not tried yet", [Some(Refuses), None], 0, |_| (), false),
+        ("one of them reaches it", [Some(Refuses), Some(Answers)], 3_000, |_| (), false),
+        ("its server starts anew, or it is frozen", [Some(Answers), Some(Answers)], 3_000, |_| (), false),
+        ("its cable is pulled", [Some(Silent), Some(Silent)], 1_700, |_| (), true),
+        ("and a renewal is not overdue yet", [Some(Silent), Some(Silent)], 1_699, |_| (), false),
+        ("one link refuses, the other is silent", [Some(Refuses), Some(Silent)], 1_700, |_| (), true),
+        ("the same with renewals", [Some(Refuses), Some(Silent)], 100, |_| (), false),
+        (
+            "what they tried was another member",
+            [Some(Refuses), Some(Refuses)],
+            0,
+            |w| w.report_mut("3").source.as_mut().unwrap().member = name("2"),
+            false,
+        ),
+        (
+            "somebody streams still",
+            [Some(Refuses), Some(Refuses)],
+            0,
+            |w| w.report_mut("3").state = MemberState::Streaming,
+            false,
+        ),
+        ("too few are there to fence it", [Some(Refuses), Some(Refuses)], 0, |w| w.lost("3"), false),
+        (
+            "it acknowledges alone, as recorded",
+            [Some(Refuses), Some(Refuses)],
+            0,
+            |w| w.lease_mut().fence.sync_sets[0].degraded = true,
+            false,
+        ),
+        (
+            "async: it acknowledges alone",
+            [Some(Refuses), Some(Refuses)],
+            0,
+            |w| {
+                w.cluster.mode = Mode::Async;
+                w.lease_mut().fence.sync_sets.clear();
+            },
+            false,
+        ),
+    ];
+    for (what, reached, silent, change, deposed) in table {
+        let mut world = healthy();
+        world.lease_mut().unchanged_since = Monotonic(NOW - silent);
+        for (member, reach) in ["2", "3"].into_iter().zip(reached) {
+            let report = world.report_mut(member);
+            report.state = MemberState::Standby;
+            report.source = reach.map(|reach| report::SourceReached { member: name("1"), reach });
+        }
+        change(&mut world);
+        let active = decide(&world).memory.operations.active;
+        let reason = active.and_then(|active| active.reason);
+        assert_eq!(reason.as_deref() == Some("PrimaryUnreachable"), deposed, "{what}: {reason:?}");
+    }
+}
+
+/// A renewal that is overdue is looked for when it is, not with the next change.
+#[test]
+fn a_silent_holder_is_looked_at_again_when_its_renewal_is_overdue() {
+    let mut world = healthy();
+    world.lease_mut().unchanged_since = Monotonic(NOW - 1_000);
+    assert_eq!(decide(&world).requeue_after, Some(700));
+}

@@ -231,3 +231,48 @@ fn a_primary_whose_node_is_not_ready_while_its_agent_lives_hands_over() {
         );
     }
 }
+
+/// What `kubectl drain` does first. Each row changes a world whose primary's node was cordoned; whom it is handed over to.
+#[test]
+fn a_primary_on_a_cordoned_node_is_handed_over_at_once_to_one_that_stays() {
+    type Change = fn(&mut World);
+    let undone = |w: &mut World| {
+        let mut previous = operation(StepId::PrimaryDbSwitchingOver, 1, "SwitchoverUndone", "1");
+        previous.outcome = Some(Outcome::Undone);
+        w.memory.operations.previous = Some(previous);
+    };
+    let table: [(&str, Change, Option<&str>); 8] = [
+        ("nothing else", |_| (), Some("orders-2")),
+        ("the other's node as well", |w| w.pod_mut("2").node_leaving = true, Some("orders-3")),
+        (
+            "every node",
+            |w| {
+                w.pod_mut("2").node_leaving = true;
+                w.pod_mut("3").node_leaving = true;
+            },
+            None,
+        ),
+        ("failovers are for a person: who drains is one", |w| w.cluster.failover_disabled = true, Some("orders-2")),
+        ("its pod is being deleted: its agent releases", |w| w.pod_mut("1").deleting = true, None),
+        ("it does not renew", |w| w.lease_mut().unchanged_since = Monotonic(NOW - 3_200), None),
+        ("one was undone a moment ago", undone, None),
+        (
+            "one was undone a minute ago",
+            |w| {
+                let mut previous = operation(StepId::PrimaryDbSwitchingOver, 1, "SwitchoverUndone", "1");
+                previous.outcome = Some(Outcome::Undone);
+                w.memory.operations.previous = Some(previous);
+                w.held.insert(switchover::FACT_LEFT_IN_VAIN.into(), Monotonic(NOW - 60_000));
+            },
+            Some("orders-2"),
+        ),
+    ];
+    for (what, change, expected) in table {
+        let mut world = healthy();
+        world.pod_mut("1").node_leaving = true;
+        change(&mut world);
+        let active = decide(&world).memory.operations.active;
+        let to = active.as_ref().and_then(|active| active.subject.as_deref());
+        assert_eq!(to, expected, "{what}");
+    }
+}

@@ -50,6 +50,7 @@ fn pod(t: &mut Tape, member: &MemberName, about: u64) -> Pod {
         version: t.pick(&["50", "51", "", "x", "18446744073709551616"]).to_owned(),
         host: t.maybe(200, |_| "n1".to_owned()),
         node_ready: !t.chance(48),
+        node_leaving: t.chance(24),
         running: !t.chance(48),
         ready: !t.chance(64),
         deleting: t.chance(24),

@@ -7,7 +7,7 @@ use coregent_core::fence::{
 use coregent_core::lsn::{Lsn, Timeline};
 use coregent_core::names::{Epoch, HolderIdentity, MemberName, Monotonic};
 use coregent_core::position::{Position, Promotion};
-use coregent_core::report::{self, MemberReport, MemberState, Standby};
+use coregent_core::report::{self, MemberReport, MemberState, Reach, SourceReached, Standby};
 use std::collections::BTreeSet;
 
 /// Names that are none, or that look like another's.
@@ -252,6 +252,10 @@ pub(super) fn report(t: &mut Tape, member: &MemberName, about: u64) -> MemberRep
         flushed_lsn: t.maybe(64, lsn),
         ready: t.coin(),
         warnings: BTreeSet::new(),
+        source: t.maybe(96, |t| SourceReached {
+            member: name(t),
+            reach: t.pick(&[Reach::Refuses, Reach::Refuses, Reach::Silent, Reach::Answers]).to_owned(),
+        }),
         last_error: t.maybe(24, |_| "ä\n\u{0}".to_owned()),
         prepared: t.maybe(64, |_| "x".to_owned()),
         handled_request: None,
