@@ -30,10 +30,12 @@ kubectl() { within "$plane" "$state/kubectl" --kubeconfig "$pki/admin.kubeconfig
 # When a process began, so that a number that has been given to another process is not taken for it.
 born() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
 
-# start NAME NAMESPACE PROGRAM ARGUMENT… : in the background, its log and its process id kept under NAME
+# start NAME NAMESPACE PROGRAM ARGUMENT… : in the background; its log, its process id and how it is started kept under NAME
 start() {
 	local name=$1 namespace=$2; shift 2
-	setsid nsenter --net="/var/run/netns/$namespace" "$@" >"$state/log/$name.log" 2>&1 </dev/null &
+	mkdir -p "$state/command"
+	printf '%s\0' "$namespace" "$@" >"$state/command/$name"
+	setsid nsenter --net="/var/run/netns/$namespace" "$@" >>"$state/log/$name.log" 2>&1 </dev/null &
 	echo "$! $(born $!)" >"$state/pid/$name"
 }
 

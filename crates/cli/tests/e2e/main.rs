@@ -11,6 +11,8 @@ mod direct;
 mod failover;
 mod full_disk;
 mod members;
+mod node_loss;
+mod nodes;
 mod older_store;
 mod plain_workload;
 mod plane;

@@ -173,18 +173,7 @@ impl Plane {
     pub fn container_pid(&self, pod: &str) -> Option<i32> {
         let uid = self.must(["get", "pod", pod, "-o", "json"]);
         let uid = serde_json::from_str::<serde_json::Value>(&uid).ok()?["metadata"]["uid"].as_str()?.to_owned();
-        let wanted = format!("POD_UID={uid}");
-        let processes =
-            std::fs::read_dir("/proc").ok()?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
-        processes.into_iter().find(|pid| {
-            let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-            let first = status
-                .lines()
-                .find(|line| line.starts_with("NSpid:"))
-                .is_some_and(|line| line.split_whitespace().next_back() == Some("1"));
-            first && environment.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes())
-        })
+        process_with(&format!("POD_UID={uid}"))
     }
 
     /// A client of its API.
@@ -231,6 +220,21 @@ pub fn refusal(output: &Output, code: i32) -> String {
 pub fn skipped(test: &str, reason: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {reason}"); // nobody is left to tell
+}
+
+/// The first process of the container whose environment holds `entry`, as this machine numbers it.
+pub fn process_with(entry: &str) -> Option<i32> {
+    let processes =
+        std::fs::read_dir("/proc").ok()?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
+    processes.into_iter().find(|pid| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let first = status
+            .lines()
+            .find(|line| line.starts_with("NSpid:"))
+            .is_some_and(|line| line.split_whitespace().next_back() == Some("1"));
+        first && environment.split(|byte| *byte == 0).any(|found| found == entry.as_bytes())
+    })
 }
 
 /// SIGKILL to a process of the test's own; returns once it is gone.

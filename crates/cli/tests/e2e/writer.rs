@@ -20,7 +20,9 @@ pub struct Writer {
 /// kube-proxy between two endpoints: the node then goes on sending that flow nowhere.
 pub async fn connect(uri: &str) -> Result<Client, tokio_postgres::Error> {
     let mut config: tokio_postgres::Config = uri.parse()?;
-    let (client, connection) = config.connect_timeout(Duration::from_secs(1)).connect(NoTls).await?;
+    // Nor does anything tell it that a cable was pulled under an open connection.
+    let config = config.connect_timeout(Duration::from_secs(1)).tcp_user_timeout(Duration::from_secs(1));
+    let (client, connection) = config.connect(NoTls).await?;
     tokio::spawn(connection);
     Ok(client)
 }
