@@ -156,11 +156,19 @@ fn is_unreachable(world: &World, lease: &Lease, holder: &MemberName) -> bool {
         && !set.degraded
         && leaving > set.members.len().saturating_sub(set.k as usize)
         && nobody_streams(world, holder)
-        && is_out_of_reach(world, lease, holder)
+        && is_out_of_reach(world, holder, world.now.since(lease.unchanged_since) >= OVERDUE)
 }
 
-/// None of the other members that run has reached `holder` since it lost the stream.
-pub(super) fn is_out_of_reach(world: &World, lease: &Lease, holder: &MemberName) -> bool {
+/// Whether the epoch was raised because the holder had missed a renewal. The raise changes the Lease: how long that has been
+/// unchanged says nothing of the holder any more.
+pub(super) fn was_overdue(world: &World) -> bool {
+    let reason = world.operations().active.as_ref().and_then(|active| active.reason.as_deref());
+    matches!(reason, Some(UNREACHABLE | SILENT | EXPIRED))
+}
+
+/// None of the other members that run has reached `holder` since it lost the stream; where nothing came back at all, a
+/// renewal of its has to be `overdue` too.
+pub(super) fn is_out_of_reach(world: &World, holder: &MemberName, overdue: bool) -> bool {
     let others = world.members.iter().filter(|(name, member)| *name != holder && member.is_live());
     let reached: Vec<Option<Reach>> = others
         .map(|(_, member)| {
@@ -169,7 +177,6 @@ pub(super) fn is_out_of_reach(world: &World, lease: &Lease, holder: &MemberName)
         })
         .collect();
     let all = |wanted: &[Reach]| reached.iter().all(|reach| reach.is_some_and(|reach| wanted.contains(&reach)));
-    let overdue = world.now.since(lease.unchanged_since) >= OVERDUE;
     !reached.is_empty() && (all(&[Reach::Refuses]) || (overdue && all(&[Reach::Refuses, Reach::Silent])))
 }
 

@@ -57,7 +57,7 @@ fn judge_member(world: &World, lease: &Lease, holder: &HolderIdentity, fenced: b
         return Ruling::Proven(Proof::Terminated { container_id: gone.container_id.clone() });
     }
     // Nobody could stop what no other member can reach, and the fence holds whether it is stopped or not.
-    let out_of_reach = fenced && loss::is_out_of_reach(world, lease, &holder.member);
+    let out_of_reach = fenced && loss::is_out_of_reach(world, &holder.member, loss::was_overdue(world));
     if let Some(pod) = answering(world, lease, holder).filter(|_| !out_of_reach) {
         let waited = world.now.since(lease.epoch_since);
         if !(fenced && waited >= patience(lease) + KILL_WAIT) {

@@ -47,18 +47,21 @@ fn in_quorum_mode_a_pod_whose_delete_is_not_carried_out_is_waited_for_no_longer_
 #[test]
 fn in_quorum_mode_a_holder_that_none_of_those_who_left_can_reach_is_not_waited_for() {
     use crate::report::Reach::{Answers, Refuses, Silent};
-    for (reaches, silent, expected) in [
-        ([Refuses, Refuses], 0, Some(Proof::QuorumFence)),
-        ([Silent, Silent], 1_700, Some(Proof::QuorumFence)),
-        ([Silent, Silent], 1_600, None),
-        ([Silent, Answers], 1_700, None),
+    for (reaches, raised_for, expected) in [
+        ([Refuses, Refuses], loss::TERMINATED, Some(Proof::QuorumFence)),
+        ([Silent, Silent], loss::UNREACHABLE, Some(Proof::QuorumFence)),
+        ([Silent, Refuses], loss::SILENT, Some(Proof::QuorumFence)),
+        ([Silent, Silent], loss::SHORT_OF_ACKNOWLEDGEMENTS, None),
+        ([Silent, Answers], loss::UNREACHABLE, None),
     ] {
         let mut world = fenced();
-        world.lease_mut().unchanged_since = Monotonic(NOW - silent);
+        // The raise itself has only just changed the Lease.
+        world.lease_mut().unchanged_since = Monotonic(NOW);
+        world.memory.operations.active = Some(operation(StepId::PrimaryDbWaitingBeforeFailingOver, 1, raised_for, "1"));
         for (member, reach) in ["2", "3"].into_iter().zip(reaches) {
             world.report_mut(member).source = Some(report::SourceReached { member: name("1"), reach });
         }
-        assert_eq!(named(&world).map(|(_, proof, _)| proof), expected, "{reaches:?}, unchanged for {silent} ms");
+        assert_eq!(named(&world).map(|(_, proof, _)| proof), expected, "{reaches:?}, {raised_for}");
         world.cluster.mode = Mode::Async;
         world.lease_mut().fence.sync_sets.clear();
         assert_eq!(named(&world), None, "without the fence the Lease must run out");
