@@ -77,7 +77,7 @@ impl Findings {
 pub fn of_holder(world: &World, lease: &Lease, holder: &HolderIdentity) -> Findings {
     let silent_for = world.now.since(lease.unchanged_since);
     let mut findings = Findings::default();
-    if !can_fail_over(world, &holder.member) {
+    if !can_fail_over(world, &holder.member) && !is_left_behind(world, lease, holder) {
         // Nobody could take over: the member goes on by itself, in the same epoch where F5 lets it.
         return findings;
     }
@@ -127,6 +127,18 @@ pub fn target_is_dead(world: &World, target: &Target) -> bool {
 pub fn can_fail_over(world: &World, holder: &MemberName) -> bool {
     !world.cluster.failover_disabled
         && world.members.iter().any(|(name, member)| name != holder && member.live_state().is_some_and(follows))
+}
+
+/// The Lease has run out, and its holder cannot go on by itself: it does not run, or its volume is empty. Then whoever has
+/// data may do better, even one that has stopped and waits for that very holder to be rewound from it: it is judged by the
+/// sets and positions of the round like anybody else. Without this the loss of the newest primary's host or volume, before
+/// anybody has followed it, would leave the cluster without a primary for ever.
+fn is_left_behind(world: &World, lease: &Lease, holder: &HolderIdentity) -> bool {
+    let gone = world.members.get(&holder.member).is_none_or(|member| !member.is_live() || !member.has_data());
+    let has_data = |member: &Member| member.is_live() && member.has_data();
+    gone && lease.is_expired(world)
+        && !world.cluster.failover_disabled
+        && world.members.iter().any(|(name, member)| *name != holder.member && has_data(member))
 }
 
 fn follows(state: MemberState) -> bool {

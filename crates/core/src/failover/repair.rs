@@ -5,6 +5,7 @@ use super::raise;
 use super::world::{Lease, World};
 use crate::fence::{Attempt, Fence};
 use crate::names::Epoch;
+use crate::position::Promotion;
 
 /// Members know a newer epoch than the Lease.
 pub const OLDER_STORE: &str = "StoreOlderThanMembers";
@@ -29,7 +30,7 @@ pub(super) fn is_behind(draft: &mut Draft<'_>, lease: &Lease) -> bool {
     let known = newest_known(draft.world);
     if lease.fence.restored {
         draft.diagnose("an older copy of the API's store was put back: every member with a volume is heard first");
-    } else if known <= lease.epoch {
+    } else if known <= lease.epoch && !is_given_twice(draft.world, lease) {
         return false;
     } else {
         let held = draft.hold(FACT_BEHIND);
@@ -47,6 +48,22 @@ pub(super) fn is_behind(draft: &mut Draft<'_>, lease: &Lease) -> bool {
     }
     raise::decide(draft, lease, OLDER_STORE, None);
     true
+}
+
+/// Somebody's data was promoted in this very epoch, and the record has no such attempt, which is written before it is asked
+/// for (F9): the epoch has been another round before. So it is where the copy that was put back misses one change of
+/// primary: what its members last said is as old as it is, and one more than that is the epoch that they are in.
+fn is_given_twice(world: &World, lease: &Lease) -> bool {
+    let recorded = |promotion: &Promotion| {
+        lease.fence.history.iter().any(|attempt| {
+            attempt.promotion.epoch == promotion.epoch
+                && attempt.promotion.member == promotion.member
+                && attempt.promotion.timeline == promotion.timeline
+        })
+    };
+    let reports = world.members.values().filter_map(|member| member.report.as_ref());
+    let mut promotions = reports.flat_map(|report| report.position.iter().flat_map(|position| &position.chain));
+    promotions.any(|promotion| promotion.epoch == lease.epoch && !recorded(promotion))
 }
 
 /// Whether `reason` is one of a repair.

@@ -8,7 +8,7 @@ use super::draft::Draft;
 use super::electorate::Electorate;
 use super::labels;
 use super::loss;
-use super::memory::{DataLoss, LastFailover};
+use super::memory::{DataLoss, LastFailover, Lossless};
 use super::proof::{self, Ruling};
 use super::raise;
 use super::repair;
@@ -16,8 +16,10 @@ use super::switchover;
 use super::told;
 use super::world::{Lease, Member, Mode, World};
 use crate::fence::{Fence, Proof, Target};
+use crate::lsn::Lsn;
 use crate::names::MemberName;
 use crate::operation::StepId;
+use crate::position::Promotion;
 use crate::wallclock::Timestamp;
 
 /// The operation of a round that nobody remembers having opened.
@@ -140,18 +142,52 @@ fn record(world: &World, lease: &Lease, chosen: &Chosen) -> LastFailover {
     let detected = active.and_then(|active| active.started_at.parse::<Timestamp>().ok()).unwrap_or(world.wall);
     let from = loss::previous_primary(world, lease);
     let seen = from.as_ref().and_then(|from: &MemberName| world.members.get(from)).map(|member| member.report_seen);
-    LastFailover {
+    let last = LastFailover {
         to: chosen.member.clone(),
         reason: active.and_then(|active| active.reason.clone()).unwrap_or_default(),
         epoch: lease.epoch,
         detected_at: detected,
         completed_at: None,
         data_loss: DataLoss {
-            from_lsn: chosen.position,
+            from_lsn: lost_from(world, lease, chosen),
             last_seen_primary_lsn: loss::last_seen_primary(world, lease),
             unseen_for: seen.map(|seen| lease.epoch_since.since(seen)),
             lossless: chosen.lossless,
         },
         from,
+    };
+    match &world.memory.last_failover {
+        Some(before) if goes_on(before, lease) => continued(before, last),
+        _ => last,
     }
+}
+
+/// Where the history of whom is named leaves that of the last holder, if it does before its own end: whatever the holder wrote
+/// behind that is lost, and the end lies on another history (F17).
+fn lost_from(world: &World, lease: &Lease, chosen: &Chosen) -> Option<Lsn> {
+    let report = world.members.get(&chosen.member)?.report.as_ref()?;
+    let chain = report.position.as_ref()?.chain.as_slice();
+    let same = |a: &Promotion, b: &Promotion| a.epoch == b.epoch && a.member == b.member && a.timeline == b.timeline;
+    let common = chain.iter().zip(&lease.fence.chain).take_while(|(a, b)| same(a, b)).count();
+    let parted = lease.fence.chain.get(common).and_then(|next| next.fork_lsn);
+    chosen.position.into_iter().chain(parted).min()
+}
+
+/// That change of primary has not ended: whom it named has won its epoch, which cut off what was lost, and has been lost
+/// itself before it let anybody in.
+fn goes_on(before: &LastFailover, lease: &Lease) -> bool {
+    let won = lease.fence.history.iter().any(|attempt| attempt.won && attempt.promotion.epoch == before.epoch);
+    before.completed_at.is_none() && won
+}
+
+/// What clients find once somebody lets them in is compared with what they had before the first of these rounds (F17).
+fn continued(before: &LastFailover, last: LastFailover) -> LastFailover {
+    let lossless = match (before.data_loss.lossless, last.data_loss.lossless) {
+        (Lossless::Yes, Lossless::Yes) => Lossless::Yes,
+        (Lossless::No, _) | (_, Lossless::No) => Lossless::No,
+        _ => Lossless::Unknown,
+    };
+    let from_lsn = before.data_loss.from_lsn.into_iter().chain(last.data_loss.from_lsn).min();
+    let data_loss = DataLoss { from_lsn, lossless, ..before.data_loss.clone() };
+    LastFailover { from: before.from.clone(), detected_at: before.detected_at, data_loss, ..last }
 }

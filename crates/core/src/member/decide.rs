@@ -170,6 +170,11 @@ fn persist(world: &World, out: &mut Outline) {
     let Some(epoch) = world.epoch() else { return };
     if epoch > world.volume.epoch && !leave::leaves(world) {
         out.act(Action::PersistEpoch(epoch));
+        // It waits for a source of an older epoch to become consistent, which may never answer again: it is started anew
+        // towards whoever holds this one. Until then it is no candidate, so nobody waits for it.
+        if world.volume.inconsistent && matches!(world.engine, Engine::Starting) {
+            out.stop(world, false, false, "what it was rewound to is of an older epoch");
+        }
     }
     if let Some(attempt) = world.recorded_attempt().filter(|_| !world.volume.attempt_recorded) {
         out.act(Action::PersistWin(attempt.clone()));

@@ -419,6 +419,72 @@ fn what_a_failover_may_have_lost_is_recorded_with_the_naming() {
     assert_eq!(last.data_loss.last_seen_primary_lsn, Some(Lsn(1_000)));
 }
 
+/// Found by the simulator: the one that was promoted had gone further on an older history, and its end was called the place
+/// from which writes were lost.
+#[test]
+fn what_is_lost_begins_where_the_histories_part_however_far_the_other_goes() {
+    for (theirs, from) in [(800, 500), (400, 400)] {
+        let mut world = raised();
+        world.cluster.mode = Mode::Async;
+        world.cluster.delay = 0;
+        let fence = &mut world.lease_mut().fence;
+        fence.sync_sets.clear();
+        fence.release = None;
+        fence.history = vec![win(1, "1", 2, 500)];
+        fence.chain = vec![promotion(1, "1", 2, Some(500))];
+        world.lease_mut().epoch_since = Monotonic(NOW - 20_000);
+        world.lost("1");
+        world.lost("3");
+        world.leaves("2", 2, theirs, &[]);
+        let loss = decide(&world).memory.last_failover.unwrap().data_loss;
+        assert_eq!((loss.from_lsn, loss.lossless), (Some(Lsn(from)), Lossless::Unknown));
+    }
+}
+
+/// Found by the simulator: the second round lost nothing, and its word stood over the loss of the first.
+#[test]
+fn what_a_round_lost_is_not_forgotten_when_its_winner_is_lost_before_it_let_anybody_in() {
+    let before = LastFailover {
+        from: Some(name("1")),
+        to: name("3"),
+        reason: "PrimaryReleased".into(),
+        epoch: Epoch(2),
+        detected_at: Timestamp(1_795_999_000_000),
+        completed_at: None,
+        data_loss: DataLoss {
+            from_lsn: Some(Lsn(900)),
+            last_seen_primary_lsn: Some(Lsn(990)),
+            unseen_for: Some(5),
+            lossless: Lossless::No,
+        },
+    };
+    // Whether the first round was won, whether it had ended, and what is said then.
+    let table = [
+        (true, false, Lossless::No, "orders-1"),
+        (false, false, Lossless::Yes, "orders-3"),
+        (true, true, Lossless::Yes, "orders-3"),
+    ];
+    for (won, ended, lossless, from) in table {
+        let mut world = raised();
+        world.cluster.mode = Mode::Async;
+        world.lease_mut().fence.sync_sets.clear();
+        world.lease_mut().epoch = Epoch(3);
+        let attempt = Attempt { won, ..win(2, "3", 2, 900) };
+        world.lease_mut().fence.history = vec![win(1, "3", 2, 900), attempt];
+        let release = Release { member: name("3"), epoch: Epoch(2), timeline: Timeline(2), end_lsn: Lsn(950) };
+        world.lease_mut().fence.release = won.then_some(release);
+        let completed_at = ended.then_some(Timestamp(1));
+        world.memory.last_failover = Some(LastFailover { completed_at, ..before.clone() });
+        let chain = [promotion(1, "3", 2, Some(900)), promotion(2, "3", 2, Some(900))];
+        for member in ["1", "2", "3"] {
+            world.leaves(member, 3, 950, &chain);
+            world.pod_mut(member).stamp = Some(Epoch(3));
+        }
+        let last = decide(&world).memory.last_failover.unwrap();
+        assert_eq!((last.data_loss.lossless, last.from), (lossless, Some(MemberName::from(from))), "{won} {ended}");
+    }
+}
+
 #[test]
 fn with_failover_switched_off_only_the_old_primary_is_named() {
     let mut world = raised();

@@ -276,3 +276,46 @@ fn a_silent_holder_is_looked_at_again_when_its_renewal_is_overdue() {
     world.lease_mut().unchanged_since = Monotonic(NOW - 1_000);
     assert_eq!(decide(&world).requeue_after, Some(700));
 }
+
+/// Found by the simulator: the one that could still be named had stopped and waited to be rewound from the dead holder.
+#[test]
+fn a_holder_that_is_gone_for_good_does_not_keep_out_a_member_that_waits_to_be_rewound_from_it() {
+    type Change = fn(&mut World);
+    let table: [(&str, Change, bool); 5] = [
+        ("its host is gone", |w| w.lost("1"), true),
+        (
+            "its volume is empty",
+            |w| {
+                w.report_mut("1").position = None;
+                w.report_mut("1").system_id = None;
+            },
+            true,
+        ),
+        ("it runs and recovers", |_| {}, false),
+        (
+            "its Lease has not run out",
+            |w| {
+                w.lost("1");
+                w.lease_mut().unchanged_since = Monotonic(NOW - 5_999);
+            },
+            false,
+        ),
+        (
+            "a person has switched failover off",
+            |w| {
+                w.lost("1");
+                w.cluster.failover_disabled = true;
+            },
+            false,
+        ),
+    ];
+    for (what, change, raises) in table {
+        let mut world = healthy();
+        world.lease_mut().unchanged_since = Monotonic(NOW - 6_000);
+        world.report_mut("2").state = MemberState::Stopped;
+        world.lost("3");
+        change(&mut world);
+        let begun = steps(&world).contains(&"write status: OperationStarted".to_owned());
+        assert_eq!(begun, raises, "{what}");
+    }
+}

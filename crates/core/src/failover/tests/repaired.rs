@@ -133,3 +133,27 @@ fn an_epoch_that_the_api_cannot_hold_is_never_written() {
         assert_eq!(decision.diagnostics.iter().any(|why| why.contains("the API can hold none above")), !raised);
     }
 }
+
+/// Found by the simulator: the copy missed one change of primary, so that the raise from what it said gave an epoch anew.
+#[test]
+fn an_epoch_that_has_been_another_round_before_is_raised_once_more() {
+    let mut world = everybody_left();
+    world.lease_mut().epoch = Epoch(7);
+    world.memory.operations.active.as_mut().unwrap().epoch = 6;
+    for member in ["1", "2", "3"] {
+        world.leaves(member, 7, 800, &[]);
+    }
+    world.leaves("2", 7, 900, &[promotion(7, "2", 4, Some(800))]);
+    world.held.insert("lease-behind-members".into(), Monotonic(NOW - 1_000));
+    let decision = decide(&world);
+    assert_eq!(decision.memory.operations.active.as_ref().map(|active| active.epoch), Some(7));
+    world.memory = decision.memory;
+    assert_eq!(steps(&world), ["raise to epoch 8 (if version 90)"]);
+    world.lease_mut().fence.history = vec![win(7, "2", 4, 800)];
+    world.memory.operations.active.as_mut().unwrap().epoch = 6;
+    assert_eq!(
+        named(&world).map(|(member, ..)| member).as_deref(),
+        Some("orders-2"),
+        "a recorded one is no sign of it"
+    );
+}

@@ -280,3 +280,16 @@ fn a_folder_that_cannot_be_used_is_told_and_waits_for_a_primary_to_copy_from() {
     target.volume.data = damaged;
     assert!(!takes(&target));
 }
+
+/// Found by the simulator: it waited for ever for the source that it had been rewound to.
+#[test]
+fn a_rewound_server_that_is_not_consistent_is_stopped_by_a_raise_and_another_goes_on_starting() {
+    let stops = |inconsistent: bool, seen: u64| {
+        let mut world = world(1, lease(3, None, fence(None)));
+        world.engine = Engine::Starting;
+        world.volume.inconsistent = inconsistent;
+        world.volume.epoch = Epoch(seen);
+        matches!(job(&world), Some(Job::Stop { .. }))
+    };
+    assert_eq!([stops(true, 2), stops(true, 3), stops(false, 2)], [true, false, false]);
+}
