@@ -82,12 +82,8 @@ impl Kind {
         self
     }
 
-    fn all(self) -> Kind {
-        self.category("all")
-    }
-
-    fn category(mut self, category: &str) -> Kind {
-        self.categories.push(category.into());
+    fn all(mut self) -> Kind {
+        self.categories.push("all".into());
         self
     }
 
@@ -191,7 +187,7 @@ fn workloads() -> Vec<Kind> {
 
 fn rest() -> Vec<Kind> {
     vec![
-        row("discovery.k8s.io", "EndpointSlice", "endpointslices", &[]).generation().columns(columns::endpoint_slice()),
+        row("discovery.k8s.io", "EndpointSlice", "endpointslices", &[]).columns(columns::endpoint_slice()),
         row("networking.k8s.io", "NetworkPolicy", "networkpolicies", &["netpol"])
             .generation()
             .columns(columns::network_policy()),
@@ -201,7 +197,6 @@ fn rest() -> Vec<Kind> {
             .cluster()
             .status()
             .generation()
-            .category("api-extensions")
             .columns(columns::definition()),
         row(RBAC, "Role", "roles", &[]).columns(columns::created()),
         row(RBAC, "RoleBinding", "rolebindings", &[]).columns(columns::binding()),
