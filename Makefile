@@ -6,7 +6,7 @@ CARGO_FLAGS := --locked
 FEATURES := --features coregent-cli/failpoints
 DATA_DIR ?= .coregent
 
-.PHONY: up down sim test test-apart cluster cluster-down test-cluster lint bench build
+.PHONY: up down test test-apart cluster cluster-down test-cluster model lint bench build sim
 
 up: ## start the embedded control plane with a three-member PostgreSQL
 	@dev/setup
@@ -42,6 +42,10 @@ cluster-down: ## stop it; nothing of it stays
 
 test-cluster: ## the end to end on the cluster of `make cluster`
 	@dev/kubernetes/test
+
+model: ## explore the failover protocol within large bounds, and with each rule switched off (hours)
+	COREGENT_MODEL=long cargo test $(CARGO_FLAGS) -p coregent-core --config 'profile.dev.package.coregent-core.opt-level=3' \
+		--test it -- model::asked --exact --nocapture
 
 lint: ## formatting and clippy
 	cargo fmt --all --check

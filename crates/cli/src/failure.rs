@@ -84,6 +84,7 @@ impl Failure {
             }
             (409, _) => "somebody else changed it in between: look at it again and repeat",
             (400 | 422, _) => "correct what is named above; nothing was changed",
+            _ if is_untypable(status) => "correct what is named above; nothing was changed",
             (507, _) => "make room on the disk of the control plane's data folder and try again",
             (429 | 503 | 504, _) => "the control plane is busy: try again in a moment",
             _ => "look at `coregent events` for the reason",
@@ -91,6 +92,7 @@ impl Failure {
         let code = match status.code {
             400 | 401 | 403 | 404 | 409 | 422 => ExitCode::Refused,
             429 | 503 | 504 | 507 => ExitCode::NotYet,
+            _ if is_untypable(status) => ExitCode::Refused,
             _ => ExitCode::Failed,
         };
         // What a rule says of itself says it all: that its value is an object helps nobody.
@@ -102,6 +104,12 @@ impl Failure {
 fn is_about_owners(status: &kube::core::Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     causes.into_iter().any(|cause| cause.reason == "FieldManagerConflict")
+}
+
+/// A server-side apply stated a field that its kind does not have, or of another type. An API server has no code for it
+/// but 500, whatever `fieldValidation` says.
+fn is_untypable(status: &kube::core::Status) -> bool {
+    status.code == 500 && status.message.starts_with("failed to create typed patch object")
 }
 
 /// An error with its causes in one line, without saying the same thing twice.
@@ -134,6 +142,16 @@ mod tests {
         assert!(owners.remedy.contains("--force") && owners.remedy.contains("kubectl scale"), "{owners:?}");
         let versions = of(serde_json::json!({"code": 409, "reason": "Conflict", "message": "it has been modified"}));
         assert!(versions.remedy.contains("look at it again"), "{versions:?}");
+    }
+
+    #[test]
+    fn an_applied_field_that_is_none_is_a_refusal_though_the_server_says_500() {
+        let refused = of(serde_json::json!({"code": 500,
+            "message": "failed to create typed patch object (default/a; coregent.io/v1alpha1, Kind=DatabaseCluster): \
+                        .spec.replica: field not declared in schema"}));
+        assert_eq!(refused.code, ExitCode::Refused);
+        assert!(refused.remedy.contains("correct what is named"), "{refused:?}");
+        assert_eq!(of(serde_json::json!({"code": 500, "message": "it broke"})).code, ExitCode::Failed);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::store::{Event, EventKind};
 use crate::time;
 
 /// New objects need a namespace that is there and not on its way out.
-pub(crate) fn namespace_takes_new(call: &Call) -> Outcome<()> {
+pub(crate) fn namespace_takes_new(call: &Call, object: &Value) -> Outcome<()> {
     let Some(namespace) = &call.target.namespace else { return Ok(()) };
     let Some(found) = call.server.store.get("/namespaces", "", namespace) else {
         let kind = call.server.kinds.find("", "v1", "namespaces").ok_or_else(ApiError::no_such_path)?;
@@ -25,9 +25,11 @@ pub(crate) fn namespace_takes_new(call: &Call) -> Outcome<()> {
         return Ok(());
     }
     let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
-    let mut error = ApiError::forbidden(&call.target.kind, "", &why);
+    let mut error = ApiError::forbidden(&call.target.kind, text(object, "/metadata/name"), &why);
     if let Some(details) = &mut error.details {
-        details["causes"] = json!([{"reason": "NamespaceTerminating", "message": why, "field": "metadata.namespace"}]);
+        let message = format!("namespace {namespace} is being terminated");
+        details["causes"] =
+            json!([{"reason": "NamespaceTerminating", "message": message, "field": "metadata.namespace"}]);
     }
     Err(error)
 }
@@ -39,9 +41,12 @@ pub(crate) fn on_create(call: &Call, object: &mut Value) -> Outcome<()> {
     {
         map.remove("status");
     }
+    if let Some(status) = first_status(&call.target.kind) {
+        object["status"] = status;
+    }
     match &*call.target.kind.resource {
         "/namespaces" => new_namespace(object)?,
-        "/pods" => new_pod(object),
+        "/pods" => new_pod(object)?,
         "/services" => new_service(call, object)?,
         "/secrets" => fold_string_data(object),
         "/persistentvolumeclaims" | "/persistentvolumes" => object["status"] = json!({"phase": "Pending"}),
@@ -56,6 +61,7 @@ pub(crate) fn on_update(call: &Call, current: &Value, next: &mut Value) -> Outco
     let main = call.target.subresource.is_none();
     match &*call.target.kind.resource {
         "/secrets" => fold_string_data(next),
+        "/services" if main && text(next, "/spec/type") == "ExternalName" => drop_cluster_ip(current, next),
         "/services" if main => keep_cluster_ip(current, next),
         "/namespaces" if main => next["spec"]["finalizers"] = current["spec"]["finalizers"].clone(),
         DEFINITIONS if main => establish(call, next)?,
@@ -71,6 +77,18 @@ pub(crate) fn on_delete(call: &Call, object: &mut Value) {
     }
 }
 
+/// The status of an object that no controller has seen yet: the fields that Kubernetes' types always write.
+fn first_status(kind: &crate::kinds::Kind) -> Option<Value> {
+    match &*kind.resource {
+        "apps/statefulsets" => Some(json!({"replicas": 0, "availableReplicas": 0})),
+        "batch/jobs" | "batch/cronjobs" => Some(json!({})),
+        "policy/poddisruptionbudgets" => {
+            Some(json!({"currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0}))
+        }
+        _ => None,
+    }
+}
+
 fn new_namespace(object: &mut Value) -> Outcome<()> {
     let name = text(object, "/metadata/name").to_owned();
     let labels = metadata(object)?.entry("labels").or_insert_with(|| Value::Object(Map::new()));
@@ -82,8 +100,41 @@ fn new_namespace(object: &mut Value) -> Outcome<()> {
     Ok(())
 }
 
-fn new_pod(object: &mut Value) {
-    object["status"] = json!({"phase": "Pending", "qosClass": "BestEffort"});
+/// What the admission plugins ServiceAccount, Priority and DefaultTolerationSeconds complete. The token's volume is the
+/// node's own affair.
+fn admit_pod(spec: &mut Map<String, Value>) {
+    let named = |spec: &Map<String, Value>, field: &str| {
+        spec.get(field).and_then(Value::as_str).filter(|name| !name.is_empty()).map(str::to_owned)
+    };
+    let account = named(spec, "serviceAccountName").or_else(|| named(spec, "serviceAccount"));
+    let account = account.unwrap_or_else(|| "default".to_owned());
+    spec.insert("serviceAccountName".into(), account.as_str().into());
+    spec.insert("serviceAccount".into(), account.into());
+    spec.entry("priority").or_insert_with(|| 0.into());
+    spec.entry("preemptionPolicy").or_insert_with(|| "PreemptLowerPriority".into());
+    let tolerations = spec.entry("tolerations").or_insert_with(|| json!([]));
+    let Some(tolerations) = tolerations.as_array_mut() else { return };
+    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+        let meant = |toleration: &Value| {
+            let says = |field: &str, wanted: &str| match toleration[field].as_str() {
+                None | Some("") => true,
+                Some(text) => text == wanted,
+            };
+            says("key", key) && says("effect", "NoExecute")
+        };
+        if !tolerations.iter().any(meant) {
+            tolerations
+                .push(json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}));
+        }
+    }
+}
+
+fn new_pod(object: &mut Value) -> Outcome<()> {
+    if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
+        admit_pod(spec);
+    }
+    object["status"] = json!({"phase": "Pending", "qosClass": crate::schema::builtin::quality(object)});
+    Ok(())
 }
 
 /// `stringData` is written, never read: it ends in `data`.
@@ -100,6 +151,17 @@ fn fold_string_data(object: &mut Value) {
         if let Some(text) = value.as_str() {
             data.insert(key, BASE64_STANDARD.encode(text).into());
         }
+    }
+}
+
+/// What becomes a name for something outside gives its addresses back, with all that belongs to them.
+fn drop_cluster_ip(current: &Value, next: &mut Value) {
+    if text(current, "/spec/type") == "ExternalName" {
+        return;
+    }
+    let Some(spec) = next["spec"].as_object_mut() else { return };
+    for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"] {
+        spec.remove(field);
     }
 }
 

@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::params::Params;
-use super::protobuf;
 use super::status::{ApiError, Outcome};
+use super::{protobuf, repeated};
 
 /// As Kubernetes: etcd's request limit doubled.
 const LIMIT: usize = 3 << 20;
@@ -79,12 +79,20 @@ fn parse_protobuf(bytes: &[u8]) -> Outcome<Value> {
 
 /// The object in the body of a create or an update.
 pub(crate) async fn object(request: Request) -> Outcome<Value> {
+    Ok(object_with_repeated(request, false).await?.0)
+}
+
+/// The same, and the fields that it gives more than once if they are wanted.
+pub(crate) async fn object_with_repeated(request: Request, wanted: bool) -> Outcome<(Value, Vec<String>)> {
     let content_type = content_type(&request);
     let bytes = read(request).await?;
     match content_type.as_str() {
-        "" | "application/json" => parse_json(&bytes),
-        "application/yaml" | "text/yaml" | "application/x-yaml" => parse_yaml(&bytes),
-        PROTOBUF => parse_protobuf(&bytes),
+        "" | "application/json" => {
+            let repeated = if wanted { repeated::fields(&bytes) } else { Vec::new() };
+            Ok((parse_json(&bytes)?, repeated))
+        }
+        "application/yaml" | "text/yaml" | "application/x-yaml" => Ok((parse_yaml(&bytes)?, Vec::new())),
+        PROTOBUF => Ok((parse_protobuf(&bytes)?, Vec::new())),
         other => Err(unsupported(other, "application/json, application/yaml, application/vnd.kubernetes.protobuf")),
     }
 }
@@ -138,6 +146,9 @@ pub(crate) async fn delete_options(request: Request, params: &Params) -> Outcome
     }
     if options.propagation_policy.is_none() {
         options.propagation_policy = params.get("propagationPolicy").map(str::to_owned);
+    }
+    if options.orphan_dependents.is_none() && options.propagation_policy.is_none() {
+        options.orphan_dependents = params.get("orphanDependents").map(|_| params.flag("orphanDependents"));
     }
     if params.dry_run()? {
         options.dry_run = Some(vec!["All".into()]);

@@ -27,7 +27,9 @@ pub(super) fn answer(server: &Server, path: &str, headers: &HeaderMap) -> Option
         ["api", version] => resource_list(server, "", version)?,
         ["apis"] => {
             let groups = server.kinds.groups().into_iter().filter(|(group, _)| !group.is_empty());
-            let groups: Vec<Value> = groups.map(|(group, versions)| group_of(&group, versions)).collect();
+            let mut groups: Vec<_> = groups.collect();
+            groups.sort_by_key(|(group, _)| rank(group));
+            let groups: Vec<Value> = groups.into_iter().map(|(group, versions)| group_of(&group, versions)).collect();
             json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
         }
         ["apis", group] => {
@@ -45,6 +47,25 @@ pub(super) fn answer(server: &Server, path: &str, headers: &HeaderMap) -> Option
         _ => return None,
     };
     Some(respond::json(200, document.to_string()))
+}
+
+/// Where a group stands: clients that look for a kind by its name take the first group that has it.
+fn rank(group: &str) -> usize {
+    const ORDER: [&str; 12] = [
+        "apps",
+        "events.k8s.io",
+        "authentication.k8s.io",
+        "authorization.k8s.io",
+        "batch",
+        "networking.k8s.io",
+        "policy",
+        "rbac.authorization.k8s.io",
+        "storage.k8s.io",
+        "apiextensions.k8s.io",
+        "coordination.k8s.io",
+        "discovery.k8s.io",
+    ];
+    ORDER.iter().position(|known| *known == group).unwrap_or(ORDER.len())
 }
 
 fn version() -> Value {
@@ -81,6 +102,12 @@ fn group_of(group: &str, versions: impl IntoIterator<Item = String>) -> Value {
 fn verbs(kind: &Kind) -> Value {
     if kind.review {
         return json!(["create"]);
+    }
+    if &*kind.resource == "/namespaces" {
+        return json!(["create", "delete", "get", "list", "patch", "update", "watch"]);
+    }
+    if kind.custom.is_some() {
+        return json!(["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]);
     }
     json!(["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"])
 }
@@ -137,6 +164,7 @@ fn resource_list(server: &Server, group: &str, version: &str) -> Option<Value> {
             resources.push(entry);
         }
     }
+    resources.sort_by(|one: &Value, two: &Value| one["name"].as_str().cmp(&two["name"].as_str()));
     (!resources.is_empty()).then(|| {
         json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version(group, version),
             "resources": resources})
@@ -160,6 +188,8 @@ fn aggregate(server: &Server, core: bool) -> Response {
             groups.entry(group.clone()).or_default().push(version);
         }
     }
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_by_key(|(group, _)| rank(group));
     let item = |(name, versions): (String, Vec<Value>)| {
         let metadata = if name.is_empty() { json!({}) } else { json!({"name": name}) };
         json!({"metadata": metadata, "versions": versions})

@@ -33,8 +33,15 @@ pub(crate) fn patched(call: &Call, current: &Value, body: &PatchBody) -> Outcome
     };
     result.map_err(|error| match error {
         PatchError::Malformed(_) => ApiError::bad_request(error.to_string()),
-        PatchError::Unprocessable(_) => ApiError::new(422, "Invalid", error.to_string()),
+        PatchError::Unprocessable(_) => unprocessable(error.to_string()),
     })
+}
+
+/// A patch that does not fit the object.
+fn unprocessable(message: String) -> ApiError {
+    let mut error = ApiError::new(422, "Invalid", message);
+    error.details = Some(json!({}));
+    error
 }
 
 /// The object that an apply makes, with its new field owners.
@@ -48,8 +55,10 @@ pub(crate) fn applied(call: &Call, current: Option<&Value>, config: &Value) -> O
     let (now, api_version) = (time::now(), kind.api_version());
     let force = call.params.flag("force");
     let options = ApplyOptions { manager: &call.manager, force, subresource, now: &now, api_version: &api_version };
+    declared(call, &config)?;
     patch::apply(current, &config, &list_keys(call), &options).map_err(|error| match error {
-        ApplyError::Invalid(message) => ApiError::new(422, "Invalid", message),
+        ApplyError::Invalid(message) if message.starts_with("metadata.managedFields") => ApiError::bad_request(message),
+        ApplyError::Invalid(message) => untypable(call, &config, &message),
         ApplyError::Conflicts(conflicts) => {
             let cause = |conflict: &patch::Conflict| {
                 let message = format!("conflict with {}", conflict.manager);
@@ -61,6 +70,37 @@ pub(crate) fn applied(call: &Call, current: Option<&Value>, config: &Value) -> O
             error
         }
     })
+}
+
+/// A configuration may not state fields that its kind does not have, whatever `fieldValidation` says: nobody could own
+/// them. Kubernetes answers 500 here, not 400.
+fn declared(call: &Call, config: &Value) -> Outcome<()> {
+    let kind = &call.target.kind;
+    let mut object = config.clone();
+    let mut unknown = schema::builtin::prune(&kind.group, &kind.kind, &mut object).map_err(|errors| {
+        let errors: Vec<String> = errors.iter().map(|error| format!(".{error}")).collect();
+        untypable(call, config, &errors.join(", "))
+    })?;
+    if let Some(schema) = kind.custom.as_ref().and_then(|custom| custom.schema.as_ref()) {
+        unknown.extend(schema.prune(&mut object));
+    }
+    let complaints: Vec<String> = unknown.iter().map(|path| format!(".{path}: field not declared in schema")).collect();
+    let complaints = match complaints.as_slice() {
+        [] => return Ok(()),
+        [only] => only.clone(),
+        several => format!("errors:\n  {}", several.join("\n  ")),
+    };
+    Err(untypable(call, config, &complaints))
+}
+
+/// A configuration that is none of its kind.
+fn untypable(call: &Call, config: &Value, why: &str) -> ApiError {
+    let kind = &call.target.kind;
+    let text = |pointer| super::write::text(config, pointer);
+    let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
+    let type_of = format!("{}/{}, Kind={}", kind.group, kind.version, kind.kind);
+    let why = why.trim_start_matches("failed to create typed patch object: ");
+    ApiError::new(500, "", format!("failed to create typed patch object ({namespace}/{name}; {type_of}): {why}"))
 }
 
 /// Checks an object against its schema, drops unknown fields and fills in defaults; answers warnings.
@@ -100,6 +140,9 @@ pub(crate) fn invalid(call: &Call, object: &Value, errors: &[FieldError]) -> Api
 fn untyped(call: &Call, errors: &[FieldError]) -> ApiError {
     let kind = &call.target.kind;
     let complaints: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    if call.params.patches() && !call.applying {
+        return misfit(&complaints.join(", "));
+    }
     ApiError::bad_request(format!(
         "{} in version \"{}\" cannot be handled as a {}: {}",
         kind.kind,
@@ -109,12 +152,26 @@ fn untyped(call: &Call, errors: &[FieldError]) -> ApiError {
     ))
 }
 
+/// A patch that makes something that is no object of its kind. Kubernetes names the patch, and shows it whole.
+fn misfit(why: &str) -> ApiError {
+    let message = format!("Invalid value: {why}");
+    let causes = json!([{"reason": "FieldValueInvalid", "message": message, "field": "patch"}]);
+    let mut error = ApiError::new(422, "Invalid", format!(" \"\" is invalid: patch: {message}"));
+    error.details = Some(json!({"causes": causes}));
+    error
+}
+
 fn judge(call: &Call, unknown: &[String]) -> Outcome<Vec<String>> {
-    let complaints: Vec<String> = unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
+    let repeated = call.repeated.iter().map(|path| format!("duplicate field \"{path}\""));
+    let complaints: Vec<String> =
+        repeated.chain(unknown.iter().map(|path| format!("unknown field \"{path}\""))).collect();
     match call.params.field_validation()? {
         FieldValidation::Ignore => Ok(Vec::new()),
         FieldValidation::Warn => Ok(complaints),
         FieldValidation::Strict if complaints.is_empty() => Ok(Vec::new()),
+        FieldValidation::Strict if call.params.patches() => {
+            Err(misfit(&format!("strict decoding error: {}", complaints.join(", "))))
+        }
         FieldValidation::Strict => Err(ApiError::bad_request(format!(
             "{} in version \"{}\" cannot be handled as a {}: strict decoding error: {}",
             call.target.kind.kind,

@@ -24,7 +24,7 @@ pub(super) fn answer(server: &Server, uri: &Uri) -> Outcome<Option<Response>> {
     if endpoint == "readyz" {
         checks.push(Check { name: "store", trouble: server.store.refuses() });
     }
-    let params = Params::of(uri)?;
+    let params = Params::of(&axum::http::Method::GET, uri)?;
     let one = segments.next();
     if let Some(name) = one {
         checks.retain(|check| check.name == name);

@@ -6,6 +6,7 @@ mod body;
 mod discovery;
 mod fields;
 mod health;
+mod impersonate;
 mod openapi;
 mod params;
 mod path;
@@ -15,6 +16,7 @@ mod rbac;
 mod read;
 mod remove;
 mod render;
+mod repeated;
 mod respond;
 mod review;
 mod scale;
@@ -130,6 +132,8 @@ pub(crate) struct Call {
     pub manager: String,
     /// Whether this is a server-side apply, which keeps its own record of owners.
     pub applying: bool,
+    /// Fields that the body gives more than once.
+    pub repeated: Vec<String>,
 }
 
 impl Call {
@@ -144,6 +148,7 @@ impl Call {
             form: Form::Object,
             manager: "coregent".into(),
             applying: false,
+            repeated: Vec::new(),
         })
     }
 }
@@ -163,11 +168,16 @@ async fn route(server: Arc<Server>, user: UserInfo, request: Request) -> Outcome
     {
         return Ok(answer);
     }
+    let user = impersonate::acting(&server, user, request.headers())?;
     let target = path::resolve(&server.kinds, request.uri().path()).ok_or_else(ApiError::no_such_path)?;
-    let params = Params::of(request.uri())?;
+    let params = Params::of(request.method(), request.uri())?;
     let form = params::form(request.headers())?;
     let manager = manager(&params, &request);
-    let call = Call { server, user, target, params, form, manager, applying: false };
+    if manager.len() > LONGEST_MANAGER {
+        let message = format!("Too long: may not be more than {LONGEST_MANAGER} bytes");
+        return Err(params.refuse("fieldManager", "FieldValueTooLong", message));
+    }
+    let call = Call { server, user, target, params, form, manager, applying: false, repeated: Vec::new() };
     rbac::authorize(&call, verb(&call, request.method())?)?;
     if call.target.kind.review {
         return reviews(&call, request).await;
@@ -177,6 +187,9 @@ async fn route(server: Arc<Server>, user: UserInfo, request: Request) -> Outcome
         Some(_) => subresource(call, request).await,
     }
 }
+
+/// The longest name of a field manager.
+const LONGEST_MANAGER: usize = 128;
 
 /// The field manager: named by the client, else the first part of its user agent, as Kubernetes does.
 fn manager(params: &Params, request: &Request) -> String {
@@ -192,11 +205,16 @@ fn verb(call: &Call, method: &Method) -> Outcome<&'static str> {
         ("GET" | "HEAD", true) => Ok("get"),
         ("GET" | "HEAD", false) if call.params.flag("watch") => Ok("watch"),
         ("GET" | "HEAD", false) => Ok("list"),
+        // A namespaced kind is created in a namespace; reviews are nobody's.
+        ("POST", false) if call.target.kind.namespaced && call.target.namespace.is_none() => {
+            Err(ApiError::method_not_allowed())
+        }
         ("POST", _) => Ok("create"),
         ("PUT", true) => Ok("update"),
         ("PATCH", true) => Ok("patch"),
         ("DELETE", true) => Ok("delete"),
-        ("DELETE", false) => Ok("deletecollection"),
+        // Nobody means to delete all namespaces at once, and Kubernetes does not offer it.
+        ("DELETE", false) if &*call.target.kind.resource != "/namespaces" => Ok("deletecollection"),
         _ => Err(ApiError::method_not_allowed()),
     }
 }
@@ -208,11 +226,11 @@ async fn resource(mut call: Call, request: Request) -> Outcome<Response> {
         ("GET", false) => read::list(&call),
         ("GET", true) => read::get(&call),
         ("POST", false) => {
-            let object = body::object(request).await?;
+            let object = noted(&mut call, request).await?;
             write::create(&call, object).await?.respond(&call)
         }
         ("PUT", true) => {
-            let object = body::object(request).await?;
+            let object = noted(&mut call, request).await?;
             write::replace(&call, object).await?.respond(&call)
         }
         ("PATCH", true) => {
@@ -229,6 +247,14 @@ async fn resource(mut call: Call, request: Request) -> Outcome<Response> {
         }
         _ => Err(ApiError::method_not_allowed()),
     }
+}
+
+/// The object in a body; what it says twice is noted if anybody wants to hear of it.
+async fn noted(call: &mut Call, request: Request) -> Outcome<serde_json::Value> {
+    let wanted = call.params.field_validation()? != params::FieldValidation::Ignore;
+    let (object, repeated) = body::object_with_repeated(request, wanted).await?;
+    call.repeated = repeated;
+    Ok(object)
 }
 
 /// The verbs of subresources.
@@ -273,7 +299,10 @@ async fn subresource(mut call: Call, request: Request) -> Outcome<Response> {
         ("/pods", "log", "GET") | ("/pods", "exec" | "attach" | "portforward", "GET" | "POST") => {
             tunnel::forward(&call, request).await
         }
-        (_, "status" | "scale", _) if kind.status => Err(ApiError::method_not_allowed()),
+        (_, "status", _) if kind.status => Err(ApiError::method_not_allowed()),
+        (_, "scale", _) if kind.scale.is_some() => Err(ApiError::method_not_allowed()),
+        // Kubernetes' handler of custom kinds knows no other paths, and means the object.
+        _ if kind.custom.is_some() => Err(ApiError::not_found(&kind, call.target.name())),
         _ => Err(ApiError::no_such_path()),
     }
 }

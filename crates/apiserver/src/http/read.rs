@@ -25,7 +25,7 @@ pub(crate) struct Page {
     pub revision: u64,
     pub items: Vec<Arc<Stored>>,
     pub token: Option<String>,
-    pub remaining: usize,
+    pub remaining: Option<usize>,
 }
 
 /// The stored object that a call names.
@@ -88,9 +88,10 @@ fn page(call: &Call, selector: &Selector) -> Outcome<Page> {
         items.retain(|object| selector.matches(&object.value()));
     }
     let limit = call.params.number("limit")?.filter(|limit| *limit > 0).and_then(|limit| usize::try_from(limit).ok());
-    let mut page = Page { revision, items, token: None, remaining: 0 };
+    let mut page = Page { revision, items, token: None, remaining: None };
     if let Some(limit) = limit.filter(|limit| *limit < page.items.len()) {
-        page.remaining = page.items.len() - limit;
+        // How many a selection leaves out is not known where it is made while reading on, as in Kubernetes.
+        page.remaining = selector.is_empty().then(|| page.items.len() - limit);
         page.items.truncate(limit);
         page.token = page.items.last().map(|last| encode(revision, last));
     }
@@ -102,18 +103,26 @@ fn first_page(call: &Call, namespace: Option<&str>, at: Option<u64>) -> Outcome<
     let (store, resource) = (&call.server.store, &*call.target.kind.resource);
     match (call.params.get("resourceVersionMatch"), at) {
         (Some("Exact"), Some(at)) if at > 0 => Ok((at, store.list_at(resource, namespace, at)?)),
-        (Some("Exact"), _) => {
-            Err(ApiError::bad_request("resourceVersionMatch Exact is forbidden without a resourceVersion other than 0"))
+        (Some("Exact" | "NotOlderThan"), None) => {
+            Err(refuse_match(call, "resourceVersionMatch is forbidden unless resourceVersion is provided"))
         }
-        (Some("NotOlderThan"), None) => {
-            Err(ApiError::bad_request("resourceVersionMatch is forbidden unless resourceVersion is provided"))
+        (Some("Exact"), Some(_)) => {
+            Err(refuse_match(call, "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""))
         }
         (None | Some("NotOlderThan"), at) => {
             reachable(call, at.unwrap_or(0))?;
             Ok(store.list(resource, namespace))
         }
-        (Some(other), _) => Err(ApiError::bad_request(format!("resourceVersionMatch \"{other}\" is not supported"))),
+        (Some(other), _) => {
+            let known = r#""Exact", "NotOlderThan", """#;
+            let message = format!("Unsupported value: \"{other}\": supported values: {known}");
+            Err(call.params.refuse("resourceVersionMatch", "FieldValueNotSupported", message))
+        }
     }
+}
+
+pub(super) fn refuse_match(call: &Call, why: &str) -> ApiError {
+    call.params.refuse("resourceVersionMatch", "FieldValueForbidden", format!("Forbidden: {why}"))
 }
 
 fn encode(rv: u64, last: &Stored) -> String {
@@ -126,5 +135,5 @@ fn encode(rv: u64, last: &Stored) -> String {
 fn decode(token: &str) -> Outcome<Continue> {
     let bytes = BASE64_URL_SAFE_NO_PAD.decode(token).ok();
     let parsed = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-    parsed.ok_or_else(|| ApiError::bad_request("continue key is not valid"))
+    parsed.ok_or_else(|| ApiError::bad_request("invalid continue token: continue key is not valid"))
 }

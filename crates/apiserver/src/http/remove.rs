@@ -7,12 +7,14 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::body::DeleteOptions;
-use super::status::{ApiError, Outcome};
+use super::status::{ApiError, Cause, Outcome, without_blanks};
 use super::write::{Answer, Reply, finalizers, finished, key, metadata, text};
 use super::{Call, admit, read, render};
 use crate::store::{Change, Durability, Event, Expect, Stored, Write, WriteError};
 use crate::time;
 
+/// Namespaces that a cluster cannot be without.
+const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 
@@ -37,24 +39,33 @@ pub(crate) async fn delete_collection(call: &Call, options: DeleteOptions) -> Ou
             form: call.form,
             manager: call.manager.clone(),
             applying: false,
+            repeated: Vec::new(),
         };
         match delete(&one, options.clone()).await {
             Err(error) if error.code != 404 => return Err(error),
             _ => {}
         }
     }
-    render::list(call, read::Page { revision, items, token: None, remaining: 0 })
+    render::list(call, read::Page { revision, items, token: None, remaining: None })
 }
 
 async fn delete_one(call: &Call, name: &str, options: &DeleteOptions) -> Outcome<Reply> {
     let kind = &call.target.kind;
     loop {
         let current = read::find(call)?;
+        if &*kind.resource == "/namespaces" && IMMORTAL.contains(&name) {
+            return Err(ApiError::forbidden(kind, name, "this namespace may not be deleted"));
+        }
         preconditions(call, &current, options)?;
-        let next = marked(call, &current.value(), options)?;
+        let mut next = marked(call, &current.value(), options)?;
         let gone = finished(call, &next);
+        // What goes at once was never about to go: no watcher sees a time of deletion. A pod is always asked to end.
+        if gone && &*call.target.kind.resource != "/pods" {
+            next = Value::clone(&current.value());
+        }
         if options.dry_run.as_ref().is_some_and(|values| !values.is_empty()) {
-            return Ok(Reply { code: 200, answer: Answer::Dry(next), warnings: Vec::new() });
+            let answer = if gone { ended(call, &next) } else { Answer::Dry(next) };
+            return Ok(Reply { code: 200, answer, warnings: Vec::new() });
         }
         if !gone && next == *current.value() {
             return Ok(Reply { code: 200, answer: Answer::Stored(current), warnings: Vec::new() });
@@ -74,29 +85,54 @@ async fn delete_one(call: &Call, name: &str, options: &DeleteOptions) -> Outcome
 }
 
 fn reply(call: &Call, event: &Arc<Event>, gone: bool) -> Reply {
-    let answer = if gone {
-        let kind = &call.target.kind;
-        Answer::Status(json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
-            "details": {"name": event.key.name, "group": kind.group, "kind": kind.plural,
-                "uid": text(&event.object.value(), "/metadata/uid")}}))
-    } else {
-        Answer::Stored(event.object.clone())
+    let answer = match gone && !answers_object(call) {
+        true => ended(call, &event.object.value()),
+        false => Answer::Stored(event.object.clone()),
     };
     Reply { code: 200, answer, warnings: Vec::new() }
+}
+
+/// Whether the deletion of an object that goes at once is answered with the object (`ReturnDeletedObject` of its
+/// registry in Kubernetes) and not with a Status.
+fn answers_object(call: &Call) -> bool {
+    const KINDS: [&str; 6] = [
+        "/pods",
+        "/services",
+        "/serviceaccounts",
+        "/persistentvolumes",
+        "/persistentvolumeclaims",
+        "storage.k8s.io/storageclasses",
+    ];
+    KINDS.contains(&&*call.target.kind.resource)
+}
+
+/// The Status that says that an object is gone.
+fn ended(call: &Call, object: &Value) -> Answer {
+    if answers_object(call) {
+        return Answer::Dry(object.clone());
+    }
+    let kind = &call.target.kind;
+    let details = json!({"name": text(object, "/metadata/name"), "group": kind.group, "kind": kind.plural,
+        "uid": text(object, "/metadata/uid")});
+    Answer::Status(json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
+        "details": without_blanks(details)}))
 }
 
 fn preconditions(call: &Call, current: &Stored, options: &DeleteOptions) -> Outcome<()> {
     let Some(wanted) = &options.preconditions else { return Ok(()) };
     let checks = [
-        ("UID", &wanted.uid, "/metadata/uid"),
-        ("ResourceVersion", &wanted.resource_version, "/metadata/resourceVersion"),
+        ("UID", &wanted.uid, "/metadata/uid", "deleted and then recreated"),
+        ("ResourceVersion", &wanted.resource_version, "/metadata/resourceVersion", "modified"),
     ];
     let current = current.value();
-    for (what, wanted, pointer) in checks {
+    for (what, wanted, pointer, perhaps) in checks {
         let found = text(&current, pointer);
         if let Some(wanted) = wanted.as_deref().filter(|wanted| *wanted != found) {
-            let why = format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}");
-            return Err(ApiError::conflict(&call.target.kind, call.target.name(), &why));
+            let why = format!(
+                "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). \
+                 The object might have been {perhaps}"
+            );
+            return Err(ApiError::precondition(&call.target.kind, call.target.name(), &why));
         }
     }
     Ok(())
@@ -111,6 +147,7 @@ fn marked(call: &Call, current: &Value, options: &DeleteOptions) -> Outcome<Valu
         admit::hold_definition(call, &mut next)?;
     }
     let grace = grace(call, current, options);
+    let kind = &*call.target.kind.resource;
     let already = !text(current, "/metadata/deletionTimestamp").is_empty();
     let before = current.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
     // A second deletion can only shorten the wait.
@@ -118,7 +155,10 @@ fn marked(call: &Call, current: &Value, options: &DeleteOptions) -> Outcome<Valu
         let when = Timestamp::now().saturating_add(SignedDuration::from_secs(grace)).unwrap_or(Timestamp::MAX);
         let metadata = metadata(&mut next)?;
         metadata.insert("deletionTimestamp".into(), time::format(when).into());
-        metadata.insert("deletionGracePeriodSeconds".into(), grace.into());
+        // A namespace has a life cycle of its own.
+        if kind != "/namespaces" {
+            metadata.insert("deletionGracePeriodSeconds".into(), grace.into());
+        }
         if !already && let Some(generation) = metadata.get("generation").and_then(Value::as_i64) {
             metadata.insert("generation".into(), (generation + 1).into());
         }
@@ -128,9 +168,14 @@ fn marked(call: &Call, current: &Value, options: &DeleteOptions) -> Outcome<Valu
 }
 
 fn propagate(next: &mut Value, options: &DeleteOptions) -> Outcome<()> {
+    let refused = |reason: &str, message: String| {
+        let cause = Cause { reason: reason.into(), message, field: "propagationPolicy".into() };
+        Err(ApiError::options("DeleteOptions", cause))
+    };
     let policy = match (options.propagation_policy.as_deref(), options.orphan_dependents) {
-        (Some(_), Some(_)) => {
-            return Err(ApiError::bad_request("orphanDependents and propagationPolicy cannot be both set"));
+        (Some(policy), Some(_)) => {
+            let why = "orphanDependents and deletionPropagation cannot be both set";
+            return refused("FieldValueInvalid", format!("Invalid value: \"{policy}\": {why}"));
         }
         (Some(policy), None) => policy,
         (None, Some(true)) => "Orphan",
@@ -142,8 +187,11 @@ fn propagate(next: &mut Value, options: &DeleteOptions) -> Outcome<()> {
         "Foreground" => Some(FOREGROUND),
         "Background" => None,
         other => {
-            let message = format!("propagationPolicy \"{other}\" is not one of Foreground, Background, Orphan");
-            return Err(ApiError::bad_request(message));
+            let known = r#""Foreground", "Background", "Orphan", "nil""#;
+            return refused(
+                "FieldValueNotSupported",
+                format!("Unsupported value: \"{other}\": supported values: {known}"),
+            );
         }
     };
     let mut list: Vec<String> = finalizers(next).into_iter().map(str::to_owned).collect();

@@ -23,6 +23,21 @@ pub(crate) fn served(kind: &Kind, form: Form, object: &Stored) -> Bytes {
     })
 }
 
+/// The same as an item of a list: those of built-in kinds do not say what they are, since the list does. A client that
+/// relied on it would fail on a cluster.
+fn listed(kind: &Kind, form: Form, object: &Stored) -> Bytes {
+    if form != Form::Object || kind.custom.is_some() {
+        return served(kind, form, object);
+    }
+    // Its text was rendered from a value; what is parsed for a list need not be kept.
+    let mut value = kind.to_served(serde_json::from_slice(&object.json).unwrap_or_default());
+    if let Some(map) = value.as_object_mut() {
+        map.remove("apiVersion");
+        map.remove("kind");
+    }
+    Bytes::from(value.to_string())
+}
+
 fn partial(value: &Value) -> Value {
     json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": value["metadata"]})
 }
@@ -47,7 +62,9 @@ pub(crate) fn list(call: &Call, page: Page) -> Outcome<Response> {
     let mut metadata = json!({"resourceVersion": page.revision.to_string()});
     if let Some(token) = page.token {
         metadata["continue"] = token.into();
-        metadata["remainingItemCount"] = page.remaining.into();
+        if let Some(remaining) = page.remaining {
+            metadata["remainingItemCount"] = remaining.into();
+        }
     }
     if call.form == Form::Table {
         let items = page.items.iter().map(|item| &**item);
@@ -67,7 +84,7 @@ pub(crate) fn list(call: &Call, page: Page) -> Outcome<Response> {
         if index > 0 {
             body.put_u8(b',');
         }
-        body.put_slice(&served(kind, call.form, item));
+        body.put_slice(&listed(kind, call.form, item));
     }
     body.put_slice(b"]}");
     Ok(respond::json(200, body.freeze()))

@@ -25,7 +25,7 @@ pub(super) fn review(call: &Call, mut review: Value) -> Outcome<Reply> {
         }
         "TokenReview" => match auth::user_of(&call.server, text(&review, "/spec/token")) {
             Some(user) => json!({"authenticated": true, "user": user_info(&user)}),
-            None => json!({"authenticated": false, "error": "the token is not valid"}),
+            None => json!({"user": {}, "error": "invalid bearer token"}),
         },
         _ => return Err(ApiError::no_such_path()),
     };
@@ -33,6 +33,7 @@ pub(super) fn review(call: &Call, mut review: Value) -> Outcome<Reply> {
         map.insert("apiVersion".into(), kind.api_version().into());
         map.insert("kind".into(), kind.kind.as_str().into());
         map.insert("status".into(), status);
+        map.entry("metadata").or_insert_with(|| json!({}));
     }
     Ok(Reply { code: 201, answer: Answer::Status(review), warnings: Vec::new() })
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::body::{PatchBody, PatchType};
-use super::status::{ApiError, Outcome};
+use super::status::{ApiError, Cause, Outcome};
 use super::write::{Answer, Reply, change, text};
 use super::{Call, read};
 use crate::kinds::{Kind, Scale, jsonpath};
@@ -32,10 +32,15 @@ fn scale_of(kind: &Kind, scale: &Scale, object: &Value) -> Value {
         text if text.is_empty() => {}
         text => status["selector"] = text.into(),
     }
+    // The type of the built-in Scale leaves a zero out.
+    let spec = match number(&scale.spec_replicas) {
+        0 if kind.custom.is_none() => json!({}),
+        replicas => json!({"replicas": replicas}),
+    };
     json!({"kind": "Scale", "apiVersion": "autoscaling/v1",
         "metadata": {"name": metadata["name"], "namespace": metadata["namespace"], "uid": metadata["uid"],
             "resourceVersion": metadata["resourceVersion"], "creationTimestamp": metadata["creationTimestamp"]},
-        "spec": {"replicas": number(&scale.spec_replicas)}, "status": status})
+        "spec": spec, "status": status})
 }
 
 pub(super) fn get(call: &Call) -> Outcome<Reply> {
@@ -65,12 +70,7 @@ async fn set(call: &Call, propose: impl Fn(&Value) -> Outcome<Value>) -> Outcome
         let proposed = propose(&scale_of(kind, scale, current))?;
         let replicas = proposed.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
         if replicas < 0 {
-            let message = format!(
-                "Scale \"{}\" is invalid: spec.replicas: Invalid value: {replicas}: must be greater \
-                                   than or equal to 0",
-                call.target.name()
-            );
-            return Err(ApiError::new(422, "Invalid", message));
+            return Err(below_zero(call, replicas));
         }
         let mut next = current.clone();
         next["metadata"]["resourceVersion"] = text(&proposed, "/metadata/resourceVersion").into();
@@ -84,6 +84,26 @@ async fn set(call: &Call, propose: impl Fn(&Value) -> Outcome<Value>) -> Outcome
     };
     reply.answer = Answer::Status(scale_of(kind, scale, object));
     Ok(reply)
+}
+
+/// Built-in kinds refuse the Scale, custom ones themselves.
+fn below_zero(call: &Call, replicas: i64) -> ApiError {
+    let kind = &call.target.kind;
+    let (field, why) = match kind.custom {
+        Some(_) => (".spec.replicas", "should be a non-negative integer"),
+        None => ("spec.replicas", "must be greater than or equal to 0"),
+    };
+    let message = format!("Invalid value: {replicas}: {why}");
+    let cause = Cause { reason: "FieldValueInvalid".into(), message, field: field.into() };
+    let mut error = ApiError::invalid(kind, call.target.name(), std::slice::from_ref(&cause));
+    if kind.custom.is_none() {
+        error.message = format!("Scale.autoscaling \"{}\" is invalid: {field}: {}", call.target.name(), cause.message);
+        if let Some(details) = &mut error.details {
+            details["group"] = "autoscaling".into();
+            details["kind"] = "Scale".into();
+        }
+    }
+    error
 }
 
 /// Sets the value at a path of plain fields (`.spec.replicas`), which is all that scale paths may be.

@@ -36,7 +36,7 @@ impl Selector {
                 "metadata.name" | "metadata.namespace" => format!(".{field}"),
                 _ => {
                     let known = kind.selectable.iter().find(|(label, _)| *label == field);
-                    let unknown = || ApiError::bad_request(format!("field label not supported: {field}"));
+                    let unknown = || unknown_field(kind, &field);
                     known.ok_or_else(unknown)?.1.clone()
                 }
             };
@@ -82,6 +82,16 @@ impl Test {
     }
 }
 
+fn unknown_field(kind: &Kind, field: &str) -> ApiError {
+    // Where a kind has fields of its own, Kubernetes does not list them.
+    ApiError::bad_request(match kind.selectable.is_empty() {
+        true => {
+            format!("\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+        }
+        false => format!("field label not supported: {field}"),
+    })
+}
+
 /// Splits at commas outside parentheses.
 fn requirements(text: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
@@ -123,11 +133,17 @@ fn parse_label(part: &str) -> Outcome<(String, Test)> {
         return Ok((key(name)?, Test::In(values)));
     }
     let number = |text: &str| text.trim().parse::<i64>().map_err(|_| bad());
-    if let Some((name, value)) = part.split_once("!=") {
-        return Ok((key(name)?, Test::NotIn(vec![value.trim().to_owned()])));
+    // A value has the characters of a label; more is more than one word.
+    let value = |text: &str| {
+        let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        let text = text.trim();
+        if text.chars().all(fine) { Ok(text.to_owned()) } else { Err(bad()) }
+    };
+    if let Some((name, text)) = part.split_once("!=") {
+        return Ok((key(name)?, Test::NotIn(vec![value(text)?])));
     }
-    if let Some((name, value)) = part.split_once("==").or_else(|| part.split_once('=')) {
-        return Ok((key(name)?, Test::In(vec![value.trim().to_owned()])));
+    if let Some((name, text)) = part.split_once("==").or_else(|| part.split_once('=')) {
+        return Ok((key(name)?, Test::In(vec![value(text)?])));
     }
     if let Some((name, value)) = part.split_once('>') {
         return Ok((key(name)?, Test::Above(number(value)?)));
@@ -147,7 +163,7 @@ fn parse_fields(text: &str) -> Outcome<Vec<(String, String, bool)>> {
         let (field, value, differs) = match (split("!="), split("=="), split("=")) {
             (Some((field, value)), _, _) => (field, value, true),
             (_, Some((field, value)), _) | (_, _, Some((field, value))) => (field, value, false),
-            _ => return Err(ApiError::bad_request(format!("invalid field selector: \"{part}\""))),
+            _ => return Err(ApiError::bad_request(format!("invalid selector: '{part}'; can't understand '{part}'"))),
         };
         Ok((field.trim().to_owned(), value.trim().to_owned(), differs))
     };

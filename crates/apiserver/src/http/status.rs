@@ -45,7 +45,12 @@ impl ApiError {
 
     /// The path names nothing that is served.
     pub fn no_such_path() -> ApiError {
-        ApiError::new(404, "NotFound", "the server could not find the requested resource")
+        ApiError::of_nothing(404, "NotFound", "the server could not find the requested resource")
+    }
+
+    /// An error whose details say nothing, which Kubernetes sends all the same.
+    fn of_nothing(code: u16, reason: &'static str, message: &str) -> ApiError {
+        ApiError { code, reason, message: message.to_owned(), details: Some(json!({})) }
     }
 
     pub fn already_exists(kind: &Kind, name: &str) -> ApiError {
@@ -57,12 +62,25 @@ impl ApiError {
         ApiError::of(409, "Conflict", message, kind, name)
     }
 
+    /// A deletion of another object than the one that is there; Kubernetes names the kind here, not the resource.
+    pub fn precondition(kind: &Kind, name: &str, why: &str) -> ApiError {
+        let named = if kind.group.is_empty() { kind.kind.clone() } else { format!("{}.{}", kind.kind, kind.group) };
+        let message = format!("Operation cannot be fulfilled on {named} \"{name}\": {why}");
+        let details = json!({"name": name, "group": kind.group, "kind": kind.kind});
+        ApiError { code: 409, reason: "Conflict", message, details: Some(details) }
+    }
+
     pub fn modified(kind: &Kind, name: &str) -> ApiError {
         let why = "the object has been modified; please apply your changes to the latest version and try again";
         ApiError::conflict(kind, name, why)
     }
 
     pub fn invalid(kind: &Kind, name: &str, causes: &[Cause]) -> ApiError {
+        ApiError::invalid_as(&kind.kind, &kind.group, name, causes)
+    }
+
+    /// The same where the object goes by another name than its kind.
+    pub fn invalid_as(kind: &str, group: &str, name: &str, causes: &[Cause]) -> ApiError {
         // A rule about the object as a whole has no field to name.
         let complaint = |cause: &Cause| match cause.field.as_str() {
             "" => cause.message.clone(),
@@ -73,7 +91,7 @@ impl ApiError {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
         };
-        let qualified = if kind.group.is_empty() { kind.kind.clone() } else { format!("{}.{}", kind.kind, kind.group) };
+        let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
         let causes: Vec<Value> = causes
             .iter()
             .map(|cause| json!({"reason": cause.reason, "message": cause.message, "field": cause.field}))
@@ -82,8 +100,16 @@ impl ApiError {
             code: 422,
             reason: "Invalid",
             message: format!("{qualified} \"{name}\" is invalid: {complaints}"),
-            details: Some(json!({"name": name, "group": kind.group, "kind": kind.kind, "causes": causes})),
+            details: Some(json!({"name": name, "group": group, "kind": kind, "causes": causes})),
         }
+    }
+
+    /// Options of a request (`CreateOptions` and so on) that are not good.
+    pub fn options(options: &str, cause: Cause) -> ApiError {
+        let message = format!("{options}.meta.k8s.io \"\" is invalid: {}: {}", cause.field, cause.message);
+        let causes = json!([{"reason": cause.reason, "message": cause.message, "field": cause.field}]);
+        let details = json!({"group": "meta.k8s.io", "kind": options, "causes": causes});
+        ApiError { code: 422, reason: "Invalid", message, details: Some(details) }
     }
 
     pub fn bad_request(message: impl Into<String>) -> ApiError {
@@ -102,7 +128,7 @@ impl ApiError {
 
     pub fn method_not_allowed() -> ApiError {
         let message = "the server does not allow this method on the requested resource";
-        ApiError::new(405, "MethodNotAllowed", message)
+        ApiError::of_nothing(405, "MethodNotAllowed", message)
     }
 
     pub fn internal(message: impl Into<String>) -> ApiError {
@@ -124,12 +150,24 @@ impl ApiError {
     /// The `Status` object.
     pub fn status(&self) -> Value {
         let mut status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": self.message, "reason": self.reason, "code": self.code});
+            "message": self.message, "code": self.code});
+        // Kubernetes has no reason for some of its failures.
+        if !self.reason.is_empty() {
+            status["reason"] = self.reason.into();
+        }
         if let (Some(details), Some(map)) = (&self.details, status.as_object_mut()) {
-            map.insert("details".into(), details.clone());
+            map.insert("details".into(), without_blanks(details.clone()));
         }
         status
     }
+}
+
+/// Details without the names that are empty, as Kubernetes leaves them out.
+pub(super) fn without_blanks(mut details: Value) -> Value {
+    if let Some(map) = details.as_object_mut() {
+        map.retain(|_, value| value.as_str() != Some(""));
+    }
+    details
 }
 
 impl From<Expired> for ApiError {

@@ -7,13 +7,19 @@ use crate::kinds::{Cell, Column, Kind, jsonpath};
 use crate::store::Stored;
 use crate::time;
 
+/// What Kubernetes says of a name.
+const NAME: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources \
+    may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for \
+    creation idempotence and configuration definition. Cannot be updated. More info: \
+    https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
+
 fn definition(name: &str, kind: &str, format: &str, description: &str, priority: i64) -> Value {
     json!({"name": name, "type": kind, "format": format, "description": description, "priority": priority})
 }
 
 /// `columnDefinitions`: the name, then the kind's own columns.
 pub(super) fn definitions(kind: &Kind) -> Vec<Value> {
-    let name = definition("Name", "string", "name", "Name must be unique within a namespace.", 0);
+    let name = definition("Name", "string", "name", NAME, 0);
     // Events are listed by when they were seen, not by name.
     let name = (&*kind.resource != "/events").then_some(name);
     let own =

@@ -96,9 +96,10 @@ fn start(call: &Call, selector: &Selector, bookmarks: bool) -> Outcome<(Vec<Arc<
             Ok((items, revision, bookmarks))
         }
         (Some("true"), _) => {
-            Err(ApiError::bad_request("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
+            Err(read::refuse_match(call, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
         }
-        (None, Some(_)) => Err(ApiError::bad_request(
+        (None, Some(_)) => Err(read::refuse_match(
+            call,
             "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
         )),
         (Some(_), _) if at.unwrap_or(0) == 0 => Ok((Vec::new(), store.revision(), false)),
@@ -186,7 +187,7 @@ impl Stream {
     }
 
     fn table(&mut self, kind: &str, metadata: Value, rows: Vec<Value>) -> Bytes {
-        let columns = if self.columns_sent { Vec::new() } else { table::definitions(&self.kind) };
+        let columns = if self.columns_sent { Value::Null } else { table::definitions(&self.kind).into() };
         self.columns_sent = true;
         let table = json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
             "columnDefinitions": columns, "rows": rows});
@@ -194,7 +195,7 @@ impl Stream {
     }
 
     fn bookmark(&mut self, revision: u64, initial_end: bool) -> Bytes {
-        let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": Value::Null});
+        let mut metadata = json!({"resourceVersion": revision.to_string()});
         if initial_end {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }

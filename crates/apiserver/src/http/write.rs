@@ -120,10 +120,11 @@ pub(crate) async fn create(call: &Call, mut object: Value) -> Outcome<Reply> {
     if kind.namespaced && call.target.namespace.is_none() {
         return Err(ApiError::method_not_allowed());
     }
-    admit::namespace_takes_new(call)?;
+    admit::namespace_takes_new(call, &object)?;
     let name = stamp_new(call, &mut object)?;
     let _addresses = if &*kind.resource == "/services" { Some(call.server.service_lock.lock().await) } else { None };
     admit::on_create(call, &mut object)?;
+    drop_blanks(&mut object);
     let warnings = fields::conform(call, &mut object, None)?;
     fields::track(call, None, &mut object);
     let object = kind.to_stored(object);
@@ -152,14 +153,9 @@ fn stamp_new(call: &Call, object: &mut Value) -> Outcome<String> {
     if name.is_empty() && !generated.is_empty() {
         name = format!("{generated}{}", suffix()?);
     }
-    if name.is_empty() || name.contains(['/', '%']) || name == "." || name == ".." {
-        let (reason, message) = match name.is_empty() {
-            true => ("FieldValueRequired", "Required value: name or generateName is required".to_owned()),
-            false => {
-                ("FieldValueInvalid", format!("Invalid value: \"{name}\": may not be '.', '..' or contain '/', '%'"))
-            }
-        };
-        let cause = Cause { reason: reason.into(), message, field: "metadata.name".into() };
+    if name.is_empty() {
+        let message = "Required value: name or generateName is required".to_owned();
+        let cause = Cause { reason: "FieldValueRequired".into(), message, field: "metadata.name".into() };
         return Err(ApiError::invalid(kind, &name, &[cause]));
     }
     if !text(object, "/metadata/resourceVersion").is_empty() {
@@ -209,7 +205,7 @@ pub(crate) async fn replace(call: &Call, mut object: Value) -> Outcome<Reply> {
     if kind.custom.is_some() && text(&object, "/metadata/resourceVersion").is_empty() {
         let message = "Invalid value: 0: must be specified for an update".to_owned();
         let cause = Cause { reason: "FieldValueInvalid".into(), message, field: "metadata.resourceVersion".into() };
-        return Err(ApiError::invalid(kind, call.target.name(), &[cause]));
+        return Err(ApiError::invalid_as(&kind.plural, &kind.group, call.target.name(), &[cause]));
     }
     change(call, |_| Ok(object.clone())).await
 }
@@ -221,9 +217,8 @@ pub(crate) async fn patch(call: &mut Call, patch: PatchBody) -> Outcome<Reply> {
     }
     let call = &*call;
     if call.params.get("force").is_some() {
-        let message =
-            "PatchOptions.meta.k8s.io \"\" is invalid: force: Forbidden: may not be specified for non-apply patch";
-        return Err(ApiError::new(422, "Invalid", message));
+        let why = "Forbidden: may not be specified for non-apply patch";
+        return Err(call.params.refuse("force", "FieldValueForbidden", why));
     }
     change(call, |current| {
         let mut patched = fields::patched(call, current, &patch)?;
@@ -237,11 +232,17 @@ pub(crate) async fn patch(call: &mut Call, patch: PatchBody) -> Outcome<Reply> {
 /// Server-side apply; creates what is not there.
 async fn apply(call: &Call, config: &Value) -> Outcome<Reply> {
     if call.params.get("fieldManager").is_none() {
-        let message =
-            "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch";
-        return Err(ApiError::new(422, "Invalid", message));
+        let why = "Required value: is required for apply patch";
+        return Err(call.params.refuse("fieldManager", "FieldValueRequired", why));
+    }
+    if text(config, "/apiVersion").is_empty() || text(config, "/kind").is_empty() {
+        let (group, version) =
+            text(config, "/apiVersion").rsplit_once('/').unwrap_or(("", text(config, "/apiVersion")));
+        let message = format!("invalid object type: {group}/{version}, Kind={}", text(config, "/kind"));
+        return Err(ApiError::bad_request(message));
     }
     let mut config = config.clone();
+    let named = !text(&config, "/metadata/name").is_empty();
     check_type(call, &mut config)?;
     check_place(call, &mut config)?;
     for _ in 0..RACES {
@@ -250,6 +251,7 @@ async fn apply(call: &Call, config: &Value) -> Outcome<Reply> {
             Err(_) if call.target.subresource.is_none() => {
                 rbac::authorize(call, "create")?;
                 let object = fields::applied(call, None, &config)?;
+                applies_to_nothing(call, &config, named)?;
                 create(call, object).await
             }
             Err(error) => return Err(error),
@@ -261,6 +263,23 @@ async fn apply(call: &Call, config: &Value) -> Outcome<Reply> {
         }
     }
     Err(ApiError::modified(&call.target.kind, call.target.name()))
+}
+
+/// What an apply must say, and must not, to create an object.
+fn applies_to_nothing(call: &Call, config: &Value, named: bool) -> Outcome<()> {
+    let name = call.target.name();
+    if !named {
+        let message = format!("the name of the object ({name} based on URL) was undeterminable: name must be provided");
+        return Err(ApiError::bad_request(message));
+    }
+    match text(config, "/metadata/uid") {
+        "" => Ok(()),
+        uid => {
+            let why =
+                format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+            Err(ApiError::conflict(&call.target.kind, name, &why))
+        }
+    }
 }
 
 /// Reads, computes and writes by compare-and-set until nobody else was faster.
@@ -325,9 +344,12 @@ fn settle(call: &Call, current: &Value, mut next: Value) -> Outcome<(Value, Vec<
     }
     keep_metadata(call, current, &mut next)?;
     admit::on_update(call, current, &mut next)?;
+    drop_blanks(&mut next);
     let warnings = fields::conform(call, &mut next, Some(current))?;
     if kind.generation == Generation::Spec {
-        let grown = text_free(current) != text_free(&next);
+        // Where a pod runs is for others to decide.
+        let binding = call.target.subresource.as_deref() == Some("binding");
+        let grown = !binding && text_free(current) != text_free(&next);
         let generation = current.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(1);
         metadata(&mut next)?.insert("generation".into(), (generation + i64::from(grown)).into());
     }
@@ -367,6 +389,25 @@ fn only_status(call: &Call, current: &Value, mut proposed: Value) -> Outcome<Val
     Ok(next)
 }
 
+/// Fields that Kubernetes leaves out where they are empty.
+fn drop_blanks(object: &mut Value) {
+    let empty = |value: &Value| match value {
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        other => other.is_null(),
+    };
+    let drop = |map: Option<&mut Map<String, Value>>, names: &[&str]| {
+        if let Some(map) = map {
+            map.retain(|name, value| !(names.contains(&name.as_str()) && empty(value)));
+        }
+    };
+    const METADATA: [&str; 5] = ["labels", "annotations", "finalizers", "ownerReferences", "managedFields"];
+    drop(object.get_mut("metadata").and_then(Value::as_object_mut), &METADATA);
+    if matches!(text(object, "/kind"), "ConfigMap" | "Secret") && text(object, "/apiVersion") == "v1" {
+        drop(object.as_object_mut(), &["data", "binaryData"]);
+    }
+}
+
 /// Metadata that only the server changes.
 fn keep_metadata(call: &Call, current: &Value, next: &mut Value) -> Outcome<()> {
     const SERVER_OWNED: [&str; 6] = [
@@ -382,8 +423,11 @@ fn keep_metadata(call: &Call, current: &Value, next: &mut Value) -> Outcome<()> 
     let added: Vec<String> =
         finalizers(next).into_iter().filter(|finalizer| !before.contains(finalizer)).map(str::to_owned).collect();
     if deleting && !added.is_empty() {
-        let message =
-            format!("Forbidden: no new finalizers can be added if the object is being deleted, found {added:?}");
+        let added: Vec<String> = added.iter().map(|finalizer| format!("{finalizer:?}")).collect();
+        let message = format!(
+            "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+            added.join(", ")
+        );
         let cause = Cause { reason: "FieldValueForbidden".into(), message, field: "metadata.finalizers".into() };
         return Err(ApiError::invalid(&call.target.kind, call.target.name(), &[cause]));
     }

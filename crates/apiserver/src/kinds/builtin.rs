@@ -82,8 +82,12 @@ impl Kind {
         self
     }
 
-    fn all(mut self) -> Kind {
-        self.categories.push("all".into());
+    fn all(self) -> Kind {
+        self.category("all")
+    }
+
+    fn category(mut self, category: &str) -> Kind {
+        self.categories.push(category.into());
         self
     }
 
@@ -187,7 +191,7 @@ fn workloads() -> Vec<Kind> {
 
 fn rest() -> Vec<Kind> {
     vec![
-        row("discovery.k8s.io", "EndpointSlice", "endpointslices", &[]).columns(columns::endpoint_slice()),
+        row("discovery.k8s.io", "EndpointSlice", "endpointslices", &[]).generation().columns(columns::endpoint_slice()),
         row("networking.k8s.io", "NetworkPolicy", "networkpolicies", &["netpol"])
             .generation()
             .columns(columns::network_policy()),
@@ -197,6 +201,7 @@ fn rest() -> Vec<Kind> {
             .cluster()
             .status()
             .generation()
+            .category("api-extensions")
             .columns(columns::definition()),
         row(RBAC, "Role", "roles", &[]).columns(columns::created()),
         row(RBAC, "RoleBinding", "rolebindings", &[]).columns(columns::binding()),

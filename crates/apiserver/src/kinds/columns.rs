@@ -15,6 +15,12 @@ pub(crate) enum Cell {
     Of(fn(&Value) -> Value),
 }
 
+/// What Kubernetes says of a creation time.
+const CREATION: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. \
+    It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. \
+    It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: \
+    https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
+
 /// One column.
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
@@ -35,7 +41,9 @@ impl Column {
 
     /// The age of the object.
     pub fn age() -> Column {
-        Column::new("Age", "string", Cell::Age(".metadata.creationTimestamp".into()))
+        let mut age = Column::new("Age", "string", Cell::Age(".metadata.creationTimestamp".into()));
+        age.description = CREATION.into();
+        age
     }
 
     fn wide(mut self) -> Column {
@@ -103,7 +111,10 @@ fn modes(object: &Value, pointer: &str) -> Value {
 }
 
 pub(super) fn created() -> Vec<Column> {
-    vec![path("Created At", ".metadata.creationTimestamp")]
+    let mut created = path("Created At", ".metadata.creationTimestamp");
+    created.description = CREATION.into();
+    created.kind = "date".into();
+    vec![created]
 }
 
 pub(super) fn namespace() -> Vec<Column> {
@@ -266,13 +277,13 @@ pub(super) fn endpoint_slice() -> Vec<Column> {
 pub(super) fn config_map() -> Vec<Column> {
     fn size_of(map: &Value) -> Value {
         let count = |pointer| size(map, pointer).as_i64().unwrap_or(0);
-        json!((count(".data") + count(".binaryData")).to_string())
+        json!(count(".data") + count(".binaryData"))
     }
     vec![of("Data", size_of), Column::age()]
 }
 
 pub(super) fn secret() -> Vec<Column> {
-    vec![path("Type", ".type"), count("Data", |secret| size(secret, ".data")), Column::age()]
+    vec![path("Type", ".type"), of("Data", |secret| size(secret, ".data")), Column::age()]
 }
 
 pub(super) fn persistent_volume() -> Vec<Column> {

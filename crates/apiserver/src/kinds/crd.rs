@@ -92,7 +92,9 @@ fn columns_of(version: &Value) -> Vec<Column> {
         name: string(column, "/name"),
         kind: string(column, "/type"),
         format: string(column, "/format"),
-        description: string(column, "/description"),
+        description: Some(string(column, "/description")).filter(|text| !text.is_empty()).unwrap_or_else(|| {
+            format!("Custom resource definition column (in JSONPath format): {}", string(column, "/jsonPath"))
+        }),
         priority: column["priority"].as_i64().unwrap_or(0),
         cell: match (column["type"].as_str(), string(column, "/jsonPath")) {
             (Some("date"), path) => Cell::Age(path),

@@ -29,7 +29,13 @@ pub(crate) fn to_core(object: Value) -> Value {
 
 /// From `v1` to `events.k8s.io/v1`.
 pub(crate) fn to_events_v1(object: Value) -> Value {
-    rename(object, "events.k8s.io/v1", |key| NAMES.iter().find(|(core, _)| *core == key).map(|(_, new)| *new))
+    let mut event =
+        rename(object, "events.k8s.io/v1", |key| NAMES.iter().find(|(core, _)| *core == key).map(|(_, new)| *new));
+    if let Some(fields) = event.as_object_mut() {
+        // This face leaves out what the other one always has.
+        fields.retain(|name, value| !(name.starts_with("reporting") && value.as_str() == Some("")));
+    }
+    event
 }
 
 #[cfg(test)]

@@ -10,6 +10,11 @@ const MAX_OPERATIONS: usize = 10_000;
 
 /// Applies the list of operations `patch` to `current`. Either all of them or none.
 pub fn json(current: &Value, patch: &Value) -> Result<Value, PatchError> {
+    const KNOWN: [&str; 6] = ["add", "remove", "replace", "move", "copy", "test"];
+    let named = patch.as_array().into_iter().flatten().filter_map(|operation| operation["op"].as_str());
+    if let Some(unknown) = named.into_iter().find(|name| !KNOWN.contains(name)) {
+        return Err(PatchError::Unprocessable(format!("unexpected kind of operation: {unknown}")));
+    }
     let operations: Vec<PatchOperation> =
         serde_json::from_value(patch.clone()).map_err(|error| PatchError::Malformed(error.to_string()))?;
     if operations.len() > MAX_OPERATIONS {
@@ -19,8 +24,24 @@ pub fn json(current: &Value, patch: &Value) -> Result<Value, PatchError> {
         )));
     }
     let mut object = current.clone();
-    json_patch::patch(&mut object, &operations).map_err(|error| PatchError::Unprocessable(error.to_string()))?;
+    for (index, operation) in operations.into_iter().enumerate() {
+        let operation = lenient(&object, operation);
+        json_patch::patch(&mut object, &[operation]).map_err(|error| {
+            // Each operation is applied alone, so that the error counts from there.
+            PatchError::Unprocessable(error.to_string().replacen("'/0'", &format!("'/{index}'"), 1))
+        })?;
+    }
     Ok(object)
+}
+
+/// The patches of Kubernetes may replace a key of an object that is not there, which RFC 6902 forbids.
+fn lenient(object: &Value, operation: PatchOperation) -> PatchOperation {
+    let PatchOperation::Replace(replace) = operation else { return operation };
+    let parent = replace.path.parent().and_then(|parent| parent.resolve(object).ok());
+    if parent.is_some_and(Value::is_object) {
+        return PatchOperation::Add(json_patch::AddOperation { path: replace.path, value: replace.value });
+    }
+    PatchOperation::Replace(replace)
 }
 
 #[cfg(test)]

@@ -47,6 +47,9 @@ fn merge_objects(
         }
         let order = order_of(patch, name)?;
         let child = shape.child(name);
+        if let (Some(order), Value::Array(list)) = (order, value) {
+            agrees(list, order, &child.strategic)?;
+        }
         let value = merge_values(merged.get(name), value, &child, order.map(Vec::as_slice))?;
         merged.insert(name.clone(), value);
     }
@@ -163,6 +166,19 @@ fn in_order(merged: Vec<Value>, order: &[Value], before: &[Value], rule: &Strate
         };
         all.extend(if take_rest { rest.next() } else { named.next() });
     }
+}
+
+/// The elements of a patch stand in the order that it sets, as Kubernetes demands.
+fn agrees(list: &[Value], order: &[Value], rule: &StrategicRule) -> Result<(), PatchError> {
+    let merged = list.iter().filter(|element| element.get(DIRECTIVE).is_none());
+    let places: Vec<Option<usize>> =
+        merged.map(|element| order.iter().position(|other| same(other, element, rule))).collect();
+    let in_order = places.iter().all(Option::is_some) && places.is_sorted();
+    if in_order {
+        return Ok(());
+    }
+    let (list, order) = (Value::from(list), Value::from(order));
+    Err(malformed(format!("the order in patch list {list} doesn't match $setElementOrder list {order}")))
 }
 
 fn order_of<'a>(patch: &'a Map<String, Value>, name: &str) -> Result<Option<&'a Vec<Value>>, PatchError> {

@@ -141,3 +141,15 @@ proptest! {
         prop_assert_eq!(pod(once.clone(), patch).unwrap(), once);
     }
 }
+
+#[test]
+fn elements_that_are_not_in_the_order_they_set_are_refused() {
+    let pod = json!({"spec": {"containers": [{"name": "a"}, {"name": "b"}]}});
+    let patch = |list: Value| json!({"spec": {"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}], "containers": list}});
+    let keys = ListKeys::builtin("", "Pod");
+    let good = strategic(&pod, &patch(json!([{"name": "b", "image": "x"}, {"name": "a", "image": "x"}])), &keys);
+    assert_eq!(good.unwrap()["spec"]["containers"][0]["name"], "b");
+    for list in [json!([{"name": "a"}, {"name": "b"}]), json!([{"name": "c"}])] {
+        assert!(matches!(strategic(&pod, &patch(list), &keys), Err(PatchError::Malformed(_))));
+    }
+}

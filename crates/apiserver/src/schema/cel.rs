@@ -88,7 +88,8 @@ pub fn root(node: &Node, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     errors
 }
 
-fn has_rules(node: &Node) -> bool {
+/// Whether any rule of the schema is in CEL.
+pub fn has_rules(node: &Node) -> bool {
     let values = match &node.additional {
         Some(Additional::Schema(values)) => Some(values),
         _ => None,
@@ -170,13 +171,12 @@ fn evaluate(
         if old == Some(new) && !rule.compares {
             continue;
         }
-        errors.extend(rule.check(node, path, &scope));
+        errors.extend(rule.check(new, path, &scope));
     }
 }
 
 impl Rule {
-    fn check(&self, node: &Node, path: &str, scope: &Context<'_>) -> Option<FieldError> {
-        let ty = Value::from(node.ty.map_or("object", Type::name));
+    fn check(&self, value: &Value, path: &str, scope: &Context<'_>) -> Option<FieldError> {
         let message = || {
             let computed = self.message_expression.as_ref().and_then(|expression| match scope.resolve(expression) {
                 Ok(Cel::String(text)) => Some(text.trim().to_owned()),
@@ -194,15 +194,23 @@ impl Rule {
             Ok(Cel::Bool(false)) => Some(match self.reason.as_deref() {
                 Some("FieldValueForbidden") => FieldError::forbidden(&at, &message()),
                 Some("FieldValueRequired") => FieldError::required(&at, &message()),
-                Some("FieldValueDuplicate") => FieldError::duplicate(&at, &ty),
-                _ => FieldError::invalid(&at, &ty, &message()),
+                Some("FieldValueDuplicate") => FieldError::duplicate(&at, value),
+                _ => refused(&at, value, &message()),
             }),
-            Ok(_) => Some(FieldError::invalid(path, &ty, &format!("rule must evaluate to a bool: {}", self.source))),
+            Ok(_) => Some(refused(path, value, &format!("rule must evaluate to a bool: {}", self.source))),
             Err(error) => {
                 let detail = format!("rule: {}: {error} evaluating rule: {}", self.source, message());
-                Some(FieldError::invalid(path, &ty, &detail))
+                Some(refused(path, value, &detail))
             }
         }
+    }
+}
+
+/// A value that breaks a rule; objects and lists are not repeated in the message.
+fn refused(path: &str, value: &Value, detail: &str) -> FieldError {
+    match value {
+        Value::Object(_) | Value::Array(_) => FieldError::unshown(path, detail),
+        _ => FieldError::invalid(path, value, detail),
     }
 }
 

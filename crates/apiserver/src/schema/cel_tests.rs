@@ -19,9 +19,9 @@ fn a_failed_rule_names_its_place_and_its_message() {
     let spec = |rule| object(rule, json!({"min": {"type": "integer"}, "max": {"type": "integer"}}));
     let bad = json!({"min": 2, "max": 1});
     let got = check(spec(json!({"rule": "self.min <= self.max", "message": "min above max"})), bad.clone(), None);
-    assert_eq!(got, [r#"spec: Invalid value: "object": min above max"#]);
+    assert_eq!(got, ["spec: Invalid value: min above max"]);
     let got = check(spec(json!({"rule": "self.min <= self.max"})), bad.clone(), None);
-    assert_eq!(got, [r#"spec: Invalid value: "object": failed rule: self.min <= self.max"#]);
+    assert_eq!(got, ["spec: Invalid value: failed rule: self.min <= self.max"]);
     let rule = json!({"rule": "self.min <= self.max", "fieldPath": ".max", "reason": "FieldValueForbidden",
         "messageExpression": "'max is ' + string(self.max)"});
     assert_eq!(check(spec(rule), bad, None), ["spec.max: Forbidden: max is 1"]);
@@ -32,10 +32,7 @@ fn transition_rules_run_only_when_there_is_an_old_value() {
     let spec =
         || object(json!({"rule": "self.v == oldSelf.v", "message": "is immutable"}), json!({"v": {"type": "string"}}));
     assert!(check(spec(), json!({"v": "a"}), None).is_empty());
-    assert_eq!(
-        check(spec(), json!({"v": "a"}), Some(json!({"v": "b"}))),
-        [r#"spec: Invalid value: "object": is immutable"#]
-    );
+    assert_eq!(check(spec(), json!({"v": "a"}), Some(json!({"v": "b"}))), ["spec: Invalid value: is immutable"]);
 }
 
 #[test]
@@ -43,7 +40,7 @@ fn an_optional_old_self_is_there_on_create_too() {
     let rule =
         json!({"rule": "oldSelf.hasValue() || self.v == 'first'", "optionalOldSelf": true, "message": "not first"});
     let spec = || object(rule.clone(), json!({"v": {"type": "string"}}));
-    assert_eq!(check(spec(), json!({"v": "x"}), None), [r#"spec: Invalid value: "object": not first"#]);
+    assert_eq!(check(spec(), json!({"v": "x"}), None), ["spec: Invalid value: not first"]);
     assert!(check(spec(), json!({"v": "x"}), Some(json!({"v": "y"}))).is_empty());
 }
 
@@ -55,7 +52,7 @@ fn list_map_elements_are_compared_with_the_old_element_of_their_key() {
             "x-kubernetes-validations": [{"rule": "self.v >= oldSelf.v", "message": "may not shrink"}]}}}});
     let old = json!({"l": [{"n": "a", "v": 1}, {"n": "b", "v": 5}]});
     let new = json!({"l": [{"n": "b", "v": 4}, {"n": "a", "v": 1}]});
-    assert_eq!(check(spec, new, Some(old)), [r#"spec.l[0]: Invalid value: "object": may not shrink"#]);
+    assert_eq!(check(spec, new, Some(old)), ["spec.l[0]: Invalid value: may not shrink"]);
 }
 
 #[test]

@@ -82,6 +82,18 @@ impl FieldError {
         FieldError::new(path, FieldErrorReason::Invalid, with_detail(&format!("Invalid value: {value}"), detail))
     }
 
+    /// A value that breaks a rule and is too large to be shown.
+    pub fn unshown(path: &str, detail: &str) -> FieldError {
+        FieldError::new(path, FieldErrorReason::Invalid, with_detail("Invalid value", detail))
+    }
+
+    /// Says that rules were not evaluated, since they may rely on what is wrong already.
+    pub fn unchecked() -> FieldError {
+        let detail = "some validation rules were not checked because the object was invalid; correct the existing errors \
+                      to complete validation";
+        FieldError::invalid("<nil>", &Value::Null, detail)
+    }
+
     /// A value of the wrong JSON type.
     pub fn type_invalid(path: &str, value: &Value, detail: &str) -> FieldError {
         FieldError::new(path, FieldErrorReason::TypeInvalid, with_detail(&format!("Invalid value: {value}"), detail))
@@ -118,7 +130,8 @@ impl FieldError {
 
     /// A list or map with more entries than allowed.
     pub fn too_many(path: &str, actual: usize, most: u64) -> FieldError {
-        let message = format!("Too many: {actual}: must have at most {most} items");
+        let items = if most == 1 { "item" } else { "items" };
+        let message = format!("Too many: {actual}: must have at most {most} {items}");
         FieldError::new(path, FieldErrorReason::TooMany, message)
     }
 

@@ -42,9 +42,15 @@ impl CrdVersionSchema {
     /// compare the two hold.
     pub fn validate(&self, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
         let mut errors = validate::root(&self.root, new, old);
-        // Rules may rely on types, so they only run on what passed the schema, as in Kubernetes.
-        if errors.is_empty() {
-            errors = cel::root(&self.root, new, old);
+        // Rules may rely on types and cost time by size, so these faults keep them from being evaluated, as in Kubernetes.
+        let blocks = |error: &FieldError| {
+            use FieldErrorReason::{Required, TooLong, TooMany, TypeInvalid};
+            matches!(error.reason, Required | TooLong | TooMany | TypeInvalid)
+        };
+        if !errors.iter().any(blocks) {
+            errors.extend(cel::root(&self.root, new, old));
+        } else if cel::has_rules(&self.root) {
+            errors.push(FieldError::unchecked());
         }
         errors
     }

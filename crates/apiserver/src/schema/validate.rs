@@ -25,6 +25,11 @@ fn walk(node: &Node, value: &Value, old: Option<&Value>, path: &str, errors: &mu
         return;
     }
     check_value(&node.checks, value, path, errors);
+    if let (true, Value::Object(fields)) = (node.embedded, value) {
+        let missing = |name: &&str| fields.get(*name).and_then(Value::as_str).is_none_or(str::is_empty);
+        let said = ["apiVersion", "kind"];
+        errors.extend(said.iter().filter(|name| missing(name)).map(|name| FieldError::required(&join(path, name), "")));
+    }
     match value {
         Value::Object(fields) => walk_fields(node, fields, old, path, errors),
         Value::Array(list) => {

@@ -161,8 +161,9 @@ async fn a_bad_day_is_survived_by_a_watcher_that_sees_the_last_state_of_everythi
     let reflected = kube::runtime::reflector(writer, events);
     let following = tokio::spawn(reflected.for_each(|_| std::future::ready(())));
     for number in 0..300 {
-        let patch = Patch::Apply(json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"n": number.to_string()}}));
         let name = format!("m{}", number % 5);
+        let patch = Patch::Apply(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name},
+            "data": {"n": number.to_string()}}));
         bench.sound.patch(&name, &PatchParams::apply("test"), &patch).await.unwrap();
         tokio::time::sleep(Duration::from_secs(1)).await;
     }

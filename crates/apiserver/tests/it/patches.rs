@@ -108,7 +108,10 @@ async fn updates_and_patches_are_tracked_too() {
     api.create(&params, &serde_json::from_value(object).unwrap()).await.unwrap();
     let patch = json!({"data": {"x": "2"}});
     let after = api.patch("c", &PatchParams::apply("patcher"), &Patch::Merge(patch)).await.unwrap();
-    assert_eq!(managers(&after), [entry("patcher", "Update", "")], "who made it owns nothing any more");
+    let owners = [entry("creator", "Update", ""), entry("patcher", "Update", "")];
+    assert_eq!(managers(&after), owners, "who made it owns the map, but nothing in it any more");
+    let left = serde_json::to_value(&after.managed_fields()[0].fields_v1).unwrap();
+    assert_eq!(left, json!({"f:data": {}}));
 }
 
 #[tokio::test]
@@ -172,27 +175,32 @@ async fn a_json_patch_whose_test_fails_changes_nothing() {
 async fn unknown_fields_are_refused_or_dropped_as_the_client_asks() {
     let api = stateful_sets().await;
     let mut object = stateful_set("x:1");
+    api.create(&PostParams::default(), &serde_json::from_value(object.clone()).unwrap()).await.unwrap();
     object["spec"]["template"]["spec"]["containers"][0]["imagee"] = json!("x");
     object["spec"]["template"]["metadata"]["creationTimestamp"] = Value::Null;
-    let strict = PatchParams { field_validation: Some(ValidationDirective::Strict), ..PatchParams::apply("a") };
-    let status = refusal(api.patch("s", &strict, &Patch::Apply(&object)).await);
-    assert_eq!((status.code, status.reason.as_str()), (400, "BadRequest"));
+    let merge = |directive| PatchParams { field_validation: Some(directive), ..PatchParams::default() };
+    let status = refusal(api.patch("s", &merge(ValidationDirective::Strict), &Patch::Merge(&object)).await);
+    assert_eq!((status.code, status.reason.as_str()), (422, "Invalid"));
     assert!(
         status.message.contains(r#"unknown field "spec.template.spec.containers[0].imagee""#),
         "{}",
         status.message
     );
+    api.patch("s", &merge(ValidationDirective::Ignore), &Patch::Merge(&object)).await.unwrap();
+    // What is applied has owners, and nobody can own what its kind does not have.
     let lax = PatchParams { field_validation: Some(ValidationDirective::Ignore), ..PatchParams::apply("a") };
-    api.patch("s", &lax, &Patch::Apply(&object)).await.unwrap();
+    let status = refusal(api.patch("s", &lax, &Patch::Apply(&object)).await);
+    assert_eq!(status.code, 500);
+    assert!(status.message.contains("imagee: field not declared in schema"), "{}", status.message);
 }
 
 #[tokio::test]
-async fn a_wrong_type_is_a_bad_request_and_a_broken_rule_is_invalid() {
+async fn a_wrong_type_cannot_be_applied_and_a_broken_rule_is_invalid() {
     let api = stateful_sets().await;
     let mut object = stateful_set("x:1");
     object["spec"]["replicas"] = json!("three");
     let status = refusal(api.patch("s", &PatchParams::apply("a"), &Patch::Apply(&object)).await);
-    assert_eq!(status.code, 400);
+    assert_eq!(status.code, 500, "Kubernetes has no better code for what cannot be typed");
     assert!(status.message.contains("spec.replicas in body must be of type integer"), "{}", status.message);
 
     object["spec"]["replicas"] = json!(-1);

@@ -56,7 +56,8 @@ pub fn field_set(value: &Value, shape: &Shape) -> FieldSet {
     let mut set = FieldSet::default();
     for (element, value, shape, counts) in parts {
         let mut below = field_set(value, &shape);
-        let empty = *value == serde_json::json!({}) || *value == serde_json::json!([]);
+        // An empty list with keys owns nothing, an empty map owns itself.
+        let empty = *value == serde_json::json!({});
         below.member |= counts || empty;
         if !below.is_empty() {
             set.children.insert(element, below);
@@ -79,9 +80,8 @@ fn walk(old: Option<&Value>, new: Option<&Value>, shape: &Shape, path: &mut Vec<
     let old_parts = old.and_then(|value| parts(value, shape));
     let new_parts = new.and_then(|value| parts(value, shape));
     match (old, new) {
-        // The root and the top-level fields are there in every object: nobody owns them as such.
-        (None, Some(_)) if path.len() > 1 || new_parts.is_none() => out.added.insert(path),
-        (Some(_), None) if path.len() > 1 || old_parts.is_none() => out.removed.insert(path),
+        (None, Some(_)) if own(path) || new_parts.is_none() => out.added.insert(path),
+        (Some(_), None) if own(path) || old_parts.is_none() => out.removed.insert(path),
         (Some(_), Some(_)) if old_parts.is_none() || new_parts.is_none() => out.modified.insert(path),
         _ => {}
     }
@@ -99,6 +99,31 @@ fn walk(old: Option<&Value>, new: Option<&Value>, shape: &Shape, path: &mut Vec<
         path.pop();
     }
 }
+
+/// Whether a place that is new belongs to who made it beside what is below it. Not where Kubernetes' types always have
+/// something, if only nothing: fields that are structs, and lists that are not left out.
+fn own(path: &[Element]) -> bool {
+    match path.last() {
+        Some(Element::Field(name)) => !ALWAYS_THERE.contains(&name.as_str()),
+        Some(_) => true,
+        None => false,
+    }
+}
+
+const ALWAYS_THERE: [&str; 12] = [
+    "containers",
+    "involvedObject",
+    "jobTemplate",
+    "metadata",
+    "resources",
+    "roleRef",
+    "rules",
+    "source",
+    "spec",
+    "status",
+    "template",
+    "updateStrategy",
+];
 
 #[cfg(test)]
 mod tests {

@@ -104,11 +104,14 @@ pub fn apply(
     }
     drop_removed(&mut managers, &changes.removed);
 
-    let unchanged = live.as_ref() == Some(&object) && last.as_ref().is_some_and(|last| last.fields == fields);
+    let same = live.as_ref() == Some(&object);
+    let unchanged = same && last.as_ref().is_some_and(|last| last.fields == fields);
     if let (true, Some(current)) = (unchanged, current) {
         return Ok(current.clone());
     }
-    let owned = Owned { fields, time: Some(options.now.to_owned()), api_version: options.api_version.to_owned() };
+    // The time is that of the last change: who only agrees to what is there has made none.
+    let time = if same { last.and_then(|last| last.time) } else { Some(options.now.to_owned()) };
+    let owned = Owned { fields, time, api_version: options.api_version.to_owned() };
     managers.insert(manager, owned);
     managed::write(&mut object, &managers);
     Ok(object)

@@ -30,3 +30,16 @@ pub fn validate_node(new: &At<'_>, was: &At<'_>, errors: &mut Vec<FieldError>) {
         errors.push(provider.forbidden("node updates may not change providerID except from \"\" to valid"));
     }
 }
+
+/// An event lies beside what it is about; those about cluster-scoped objects lie in `default`.
+pub fn validate_event(new: &At<'_>, _: &At<'_>, errors: &mut Vec<FieldError>) {
+    let namespace = new.get("metadata").get("namespace").text().to_owned();
+    let about = new.get("involvedObject").get("namespace");
+    let beside = match about.text() {
+        "" => matches!(namespace.as_str(), "" | "default"),
+        about => about == namespace,
+    };
+    if !beside {
+        errors.push(about.invalid("does not match event.namespace"));
+    }
+}

@@ -19,7 +19,14 @@ pub fn apply(group: &str, kind: &str, object: &mut Value) {
             set(fields, "reclaimPolicy", json!("Delete"));
             set(fields, "volumeBindingMode", json!("Immediate"));
         }
+        ("coordination.k8s.io", "Lease") | ("policy", "PodDisruptionBudget") => set(fields, "spec", json!({})),
+        ("networking.k8s.io", "NetworkPolicy") => network_policy(fields),
+        ("", "Event") => event(fields),
+        ("batch", "CronJob") => cron_job(fields),
         ("discovery.k8s.io", "EndpointSlice") => {
+            for endpoint in objects(fields, "endpoints") {
+                set(endpoint, "conditions", json!({}));
+            }
             for port in objects(fields, "ports") {
                 set(port, "name", json!(""));
                 set(port, "protocol", json!("TCP"));
@@ -96,8 +103,11 @@ fn service(fields: &mut Map<String, Value>) {
     }
     if text(spec, "type") != "ExternalName" {
         set(spec, "internalTrafficPolicy", json!("Cluster"));
-        set(spec, "ipFamilies", json!(["IPv4"]));
-        set(spec, "ipFamilyPolicy", json!("SingleStack"));
+        // What selects nothing and has no address could be of either family.
+        let either =
+            text(spec, "clusterIP") == "None" && spec.get("selector").is_none_or(|selector| *selector == json!({}));
+        set(spec, "ipFamilies", if either { json!(["IPv4", "IPv6"]) } else { json!(["IPv4"]) });
+        set(spec, "ipFamilyPolicy", json!(if either { "RequireDualStack" } else { "SingleStack" }));
     }
     if let Some(status) = made(fields, "status") {
         set(status, "loadBalancer", json!({}));
@@ -209,6 +219,51 @@ fn job(fields: &mut Map<String, Value>) {
         ] {
             labels.insert(key.to_owned(), json!(value));
         }
+    }
+    let labels = spec.get("template").and_then(|template| template.pointer("/metadata/labels")).cloned();
+    if let (Some(labels), Some(metadata)) = (labels, object(fields, "metadata")) {
+        set(metadata, "labels", labels);
+    }
+}
+
+fn cron_job(fields: &mut Map<String, Value>) {
+    let Some(spec) = made(fields, "spec") else { return };
+    set(spec, "concurrencyPolicy", json!("Allow"));
+    set(spec, "suspend", json!(false));
+    set(spec, "successfulJobsHistoryLimit", json!(3));
+    set(spec, "failedJobsHistoryLimit", json!(1));
+    let Some(job) = object(spec, "jobTemplate") else { return };
+    set(job, "metadata", json!({}));
+    // Only a Job gets the defaults of a Job; the pods of a template get those of pods.
+    if let Some(job) = made(job, "spec") {
+        if let Some(pod) = made(job, "template") {
+            set(pod, "metadata", json!({}));
+        }
+        template(job);
+    }
+}
+
+fn network_policy(fields: &mut Map<String, Value>) {
+    let Some(spec) = made(fields, "spec") else { return };
+    let egress = objects(spec, "egress").next().is_some();
+    set(spec, "policyTypes", if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) });
+    for rules in ["ingress", "egress"] {
+        for rule in objects(spec, rules) {
+            for port in objects(rule, "ports") {
+                set(port, "protocol", json!("TCP"));
+            }
+        }
+    }
+}
+
+/// What Kubernetes' type of an Event always writes. Times that are not given are null, which `prune` has dropped.
+fn event(fields: &mut Map<String, Value>) {
+    set(fields, "source", json!({}));
+    for name in ["reportingComponent", "reportingInstance"] {
+        set(fields, name, json!(""));
+    }
+    for name in ["eventTime", "firstTimestamp", "lastTimestamp"] {
+        set(fields, name, Value::Null);
     }
 }
 

@@ -27,13 +27,24 @@ pub fn validate(group: &str, kind: &str, new: &At<'_>, was: &At<'_>, errors: &mu
     check_annotations(&metadata.get("annotations"), errors);
     check_owners(&metadata.get("ownerReferences"), errors);
     let finalizers = metadata.get("finalizers");
-    for name in finalizers.items().iter().map(At::text) {
+    for item in finalizers.items() {
+        let name = item.text();
         let fault = |fault: &String| FieldError::invalid(&finalizers.path, &name.into(), fault);
         errors.extend(names::qualified(name).iter().map(fault));
+        // Custom objects may have any; nobody but the API server knows those without a domain.
+        let standard = ["kubernetes", "orphan", "foregroundDeletion"].contains(&name);
+        if built_in(group) && !name.is_empty() && !name.contains('/') && !standard {
+            errors.push(item.invalid("name is neither a standard finalizer name nor is it fully qualified"));
+        }
     }
     if was.is_there() {
         check_change(&metadata, &was.get("metadata"), errors);
     }
+}
+
+/// Groups of the built-in kinds: without a domain, or with that of Kubernetes.
+fn built_in(group: &str) -> bool {
+    !group.contains('.') || (group.ends_with(".k8s.io") && group != "apiextensions.k8s.io")
 }
 
 fn check_name(metadata: &At<'_>, rule: fn(&str) -> Faults, errors: &mut Vec<FieldError>) {
@@ -76,10 +87,15 @@ fn check_annotations(annotations: &At<'_>, errors: &mut Vec<FieldError>) {
 fn check_owners(owners: &At<'_>, errors: &mut Vec<FieldError>) {
     let mut controller: Option<&str> = None;
     for owner in owners.items() {
-        for field in ["apiVersion", "kind", "name", "uid"] {
-            let field = owner.get(field);
-            if field.text().is_empty() {
-                errors.push(FieldError::invalid(&field.path, &"".into(), "must not be empty"));
+        for (name, fault) in [
+            ("apiVersion", "version must not be empty"),
+            ("kind", "must not be empty"),
+            ("name", "must not be empty"),
+            ("uid", "must not be empty"),
+        ] {
+            if owner.get(name).text().is_empty() {
+                // Kubernetes does not say which owner.
+                errors.push(FieldError::invalid(&format!("{}.{name}", owners.path), &"".into(), fault));
             }
         }
         if owner.get("controller").is_true() {

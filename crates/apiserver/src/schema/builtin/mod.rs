@@ -13,6 +13,7 @@ mod metadata;
 mod names;
 mod pod;
 mod pod_defaults;
+mod quality;
 mod quantity;
 mod service;
 mod storage;
@@ -24,6 +25,7 @@ use serde_json::Value;
 use super::FieldError;
 use at::At;
 
+pub use quality::quality;
 pub use types::{check, prune, prune_metadata};
 
 /// Fills in the defaults that clients and controllers rely on.
@@ -52,6 +54,7 @@ pub fn validate(group: &str, kind: &str, new: &Value, old: Option<&Value>) -> Ve
         ("batch", "Job") => workload::validate_job,
         ("policy", "PodDisruptionBudget") => workload::validate_budget,
         ("coordination.k8s.io", "Lease") => cluster::validate_lease,
+        ("", "Event") => cluster::validate_event,
         ("", "Node") => cluster::validate_node,
         ("rbac.authorization.k8s.io", "Role" | "ClusterRole") => access::validate_role,
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => access::validate_binding,

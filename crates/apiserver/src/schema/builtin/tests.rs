@@ -119,7 +119,7 @@ fn what_a_new_object_may_not_be() {
             "X",
             "/metadata/ownerReferences".into(),
             json!([{"apiVersion": "v1", "kind": "K", "name": "n"}]),
-            r#"metadata.ownerReferences[0].uid: Invalid value: "": must not be empty"#,
+            r#"metadata.ownerReferences.uid: Invalid value: "": must not be empty"#,
         ),
         ("Pod", "/spec/containers".into(), json!([]), "spec.containers: Required value"),
         ("Pod", c("image"), Value::Null, "spec.containers[0].image: Required value"),
