@@ -14,7 +14,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 /// `wal_receiver_timeout`: a silent end is noticed so late.
-const SILENCE: Duration = Duration::from_secs(1);
+const SILENCE: Duration = Duration::from_secs(2);
 /// How long a client waits for its commit.
 const PATIENCE: Duration = Duration::from_secs(3);
 

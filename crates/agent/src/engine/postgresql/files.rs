@@ -49,7 +49,7 @@ restore_command = ''
 recovery_target_timeline = 'latest'
 wal_retrieve_retry_interval = 10ms
 wal_receiver_status_interval = 1s
-wal_receiver_timeout = 1s
+wal_receiver_timeout = 2s
 wal_sender_timeout = 5s
 restart_after_crash = off
 ";
