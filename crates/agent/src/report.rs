@@ -21,6 +21,9 @@ pub(crate) struct Wanted {
     pub(crate) report: Option<MemberReport>,
     /// The primary Lease's owners: the report is removed with the cluster.
     pub(crate) owners: Vec<OwnerReference>,
+    /// Interruptions of the watch so far. In one an older copy of the API's store may have been put back, without what was
+    /// published since (F14).
+    pub(crate) gaps: u64,
 }
 
 /// Where it is published.
@@ -45,8 +48,22 @@ impl Publisher {
         let mut current: Option<Lease> = None;
         let mut published: Option<Wanted> = None;
         let mut at = Instant::now();
+        let mut gaps = 0;
         loop {
             let next = wanted.borrow_and_update().clone();
+            if next.gaps != gaps && published.is_some() {
+                match tokio::time::timeout(self.request, self.api.get_opt(&self.name)).await {
+                    Ok(Ok(found)) => {
+                        gaps = next.gaps;
+                        if !says(found.as_ref(), published.as_ref()) {
+                            published = None;
+                        }
+                        current = found;
+                    }
+                    _ => tokio::time::sleep(Duration::from_millis(200)).await,
+                }
+                continue;
+            }
             let urgent = published.as_ref().is_none_or(|published| differs(published, &next));
             let changed = published.as_ref() != Some(&next);
             if next.report.is_some() && (urgent || (changed && at.elapsed() >= POSITION_PERIOD)) {
@@ -106,13 +123,20 @@ impl Publisher {
     }
 }
 
+/// The Lease holds what was published.
+fn says(found: Option<&Lease>, published: Option<&Wanted>) -> bool {
+    let text = found.and_then(|lease| lease.metadata.annotations.as_ref()?.get(ANNOTATION));
+    let published = published.and_then(|published| published.report.as_ref());
+    text.map(String::as_str) == published.map(MemberReport::to_annotation).as_deref()
+}
+
 /// Differs in more than a position that moves while nothing else happens.
 fn differs(published: &Wanted, next: &Wanted) -> bool {
     stripped(published) != stripped(next)
 }
 
 fn stripped(wanted: &Wanted) -> Wanted {
-    let mut wanted = wanted.clone();
+    let mut wanted = Wanted { gaps: 0, ..wanted.clone() };
     if let Some(report) = &mut wanted.report {
         report.flushed_lsn = None;
         for standby in &mut report.standbys {

@@ -60,8 +60,7 @@ impl Actor {
         let id = step.id();
         failpoint::hit(id, Phase::BeforeWrite);
         tracing::info!(cluster = %view.cluster.name_any(), step = id, "{step}");
-        let done = tokio::time::timeout(ANSWER, self.write(view, decision, step)).await;
-        done.map_err(|_| Error::NoAnswer { step: id, seconds: ANSWER.as_secs() })??;
+        answered(id, self.write(view, decision, step)).await?;
         failpoint::hit(id, Phase::AfterEffect);
         self.metrics.stepped(id);
         Ok(())
@@ -322,6 +321,13 @@ impl Actor {
     {
         Api::namespaced(self.client.clone(), &view.cluster.namespace().unwrap_or_default())
     }
+}
+
+/// Waits for the answer to `write`, and no longer: one that is lost on the way without a word is not missed before the
+/// client's own limit of minutes, and until then nothing would be decided.
+pub(crate) async fn answered(step: &'static str, write: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
+    let done = tokio::time::timeout(ANSWER, write).await;
+    done.map_err(|_| Error::NoAnswer { step, seconds: ANSWER.as_secs() })?
 }
 
 fn is_independent(step: &Step) -> bool {

@@ -2,7 +2,7 @@
 //! the cluster depends on changes, or until the decision said to look again. No polling, no debounce: a failover does
 //! its writes back to back.
 
-use crate::act::{Actor, digest};
+use crate::act::{Actor, answered, digest};
 use crate::error::Error;
 use crate::objects;
 use crate::observe::{Held, Key, View};
@@ -168,12 +168,12 @@ impl Reconciler {
         if let (Some(rsm), Some(instances)) = (&view.rsm, &view.world.instances) {
             let wanted = digest(&objects::rsm(&view.cluster, instances, &self.actor.image));
             if rsm.annotations().get(objects::RENDERED) != Some(&wanted) {
-                self.actor.apply_rsm(view, instances, "render.rsm").await?;
+                answered("render.rsm", self.actor.apply_rsm(view, instances, "render.rsm")).await?;
             }
         }
         let wanted = objects::config_map(&view.cluster, view.custom_config.as_ref()).data;
         if view.config.is_some() && view.config != wanted {
-            self.actor.apply_config(view, "render.config").await?;
+            answered("render.config", self.actor.apply_config(view, "render.config")).await?;
         }
         Ok(())
     }
@@ -189,7 +189,7 @@ impl Reconciler {
             return Ok(wait.min(PICTURE_PAUSE.saturating_sub(drawn.elapsed())));
         }
         self.picture_at = Some(Instant::now());
-        match self.actor.write_status(view, decision, "status.picture").await {
+        match answered("status.picture", self.actor.write_status(view, decision, "status.picture")).await {
             Err(error) if !error.is_conflict() => Err(error),
             // A conflict has been read again; the next look draws it.
             Err(_) => Ok(Duration::from_millis(5)),

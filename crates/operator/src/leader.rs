@@ -17,6 +17,8 @@ pub const LEASE: &str = "coregent-operator";
 /// No longer than the Lease of a cluster: the leader may be on the very node that is lost with a primary.
 const DURATION: u64 = crate::LEASE_DURATION;
 const RENEW: Duration = Duration::from_secs(1);
+/// No answer for so long: a candidate asks again.
+const ANSWER: Duration = Duration::from_secs(3);
 /// A leader that could not renew for so long stops by itself, before another may begin: a last pause and a last request
 /// still fit in.
 const STOP: u64 = 4_000;
@@ -67,7 +69,8 @@ pub(crate) async fn lead(
         if shutdown.is_cancelled() {
             return None;
         }
-        if seat.step().await == Some(true) {
+        // An answer that is lost on the way must not keep the only candidate waiting for the client's own limit of minutes.
+        if tokio::time::timeout(ANSWER, seat.step()).await == Ok(Some(true)) {
             let lost = CancellationToken::new();
             let task = tokio::spawn(keep(seat.clone(), lost.clone(), shutdown.clone()));
             return Some(Leadership { lost, seat, task });

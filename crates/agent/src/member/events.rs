@@ -20,6 +20,7 @@ impl<E: Engine> Agent<E> {
             Event::Seen(Seen::Absent) => {} // nothing is granted by an absent object, and nothing taken away (F4)
             Event::Seen(Seen::Gap(reason)) => {
                 tracing::info!(reason, "the watch of the primary Lease was interrupted");
+                self.gaps += 1;
                 if let Some(received) = &mut self.received {
                     received.since = self.clock.now();
                 }

@@ -159,6 +159,8 @@ pub(crate) struct Agent<E: Engine> {
     last_wait: Option<String>,
     /// Its server was found writable without the Lease, and has not followed anybody since.
     unexpected_primary: bool,
+    /// Interruptions of the watch.
+    gaps: u64,
     exit: bool,
 }
 
@@ -198,6 +200,7 @@ impl<E: Engine> Agent<E> {
             unexpected_primary: false,
             reached: None,
             reaching: false,
+            gaps: 0,
             expecting_since: clock.now(),
             failures: None,
             failed_starts: 0,

@@ -84,7 +84,7 @@ impl<E: Engine> Agent<E> {
             handled_request: None,
         };
         let owners = self.received.as_ref().and_then(|received| received.lease.metadata.owner_references.clone());
-        let wanted = Wanted { report: Some(report), owners: owners.unwrap_or_default() };
+        let wanted = Wanted { report: Some(report), owners: owners.unwrap_or_default(), gaps: self.gaps };
         self.outlets.wanted.send_if_modified(|current| {
             let changed = *current != wanted;
             *current = wanted;

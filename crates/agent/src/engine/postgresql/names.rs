@@ -77,6 +77,12 @@ impl Postgres {
     pub(super) async fn strengthen(&self, names: Names) -> Result<(), EngineError> {
         let before = self.in_force.borrow().names.clone();
         let connection = self.adopt(&names).await?;
+        if before == Names::Nobody {
+            // That commits wait at all is one flag, which the checkpointer sets when it gets to its signal, and until then the
+            // marker itself would not wait. One that is in the middle of its syncs takes as long as they do; it has been
+            // there before it begins the checkpoint that is asked for now (PostgreSQL's `checkpointer.c`).
+            rows(&connection.client, "checkpoint").await?;
+        }
         let proof = async {
             self.await_sync_state(&names).await?;
             marker(&connection).await
