@@ -53,8 +53,8 @@ pub const AGENT_PORT: i32 = 8008;
 #[x_kube(
     validation = Rule::new("self.port != 8008")
         .message("spec.port 8008 is the agent's own port in each pod: choose another, for example 5432"),
-    validation = Rule::new("self.replication.mode != 'Quorum' || self.replication.k <= 1 || self.replication.k < self.replicas")
-        .message("spec.replication.k must be less than spec.replicas: a write can wait for no more members than there are beside the primary")
+    validation = Rule::new("self.replication.mode != 'Quorum' || self.replication.k <= 1")
+        .message("spec.replication.k greater than 1 is not served by this version: a write waits for one member beside the primary")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct DatabaseClusterSpec {

@@ -27,8 +27,8 @@ pub struct Replication {
     #[serde(default)]
     pub mode: ReplicationMode,
 
-    /// Members beside the primary that a write waits for in `Quorum` mode: less than `spec.replicas`. A cluster of one
-    /// waits for nobody.
+    /// Members beside the primary that a write waits for in `Quorum` mode: 1, as long as no other
+    /// number is served. A cluster of one waits for nobody.
     #[serde(default = "default_k")]
     #[schemars(range(min = 1, max = 8))]
     pub k: i32,

@@ -53,8 +53,8 @@ async fn a_database_that_cannot_be_is_refused_with_one_clear_message() {
         (json!({"engine": {"postgresql": {"version": "99"}}}), "this version runs PostgreSQL 13 to 18"),
         (json!({"engine": {"postgresql": {"version": "12.9"}}}), "this version runs PostgreSQL 13 to 18"),
         (json!({"engine": {"postgresql": {"version": "130"}}}), "this version runs PostgreSQL 13 to 18"),
-        (json!({"replication": {"k": 3}}), "spec.replication.k must be less than spec.replicas"),
-        (json!({"replicas": 2, "replication": {"k": 2}}), "spec.replication.k must be less than spec.replicas"),
+        (json!({"replication": {"k": 2}}), "spec.replication.k greater than 1 is not served by this version"),
+        (json!({"replicas": 2, "replication": {"k": 8}}), "spec.replication.k greater than 1 is not served"),
     ];
     for (spec, part) in cases {
         let message = refused::<DatabaseCluster>(&plane, database(spec.clone())).await;
@@ -62,7 +62,7 @@ async fn a_database_that_cannot_be_is_refused_with_one_clear_message() {
     }
     let fine = [
         json!({"replicas": 1}),
-        json!({"replicas": 3, "replication": {"k": 2}}),
+        json!({"replicas": 3, "replication": {"k": 1}}),
         json!({"replicas": 1, "replication": {"mode": "Async", "k": 8}}),
     ];
     for spec in fine {
