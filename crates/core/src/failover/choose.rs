@@ -70,7 +70,7 @@ pub fn choose(world: &World, lease: &Lease) -> Choice {
     // The round, not the operation: a raise after a member died in the middle begins a new wait.
     let elapsed = world.now.since(lease.epoch_since);
     let round = Round { world, lease, electorate, elapsed };
-    if let Some(wait) = round.waits_for_every_volume() {
+    if let Some(wait) = round.waits_for_every_volume().or_else(|| round.waits_for_the_newest()) {
         return wait;
     }
     if round.is_by_lease() { round.by_lease() } else { round.by_quorum() }
@@ -110,6 +110,32 @@ impl Round<'_> {
         let missing = silent.join(", ");
         let why = format!(
             "{found}: nobody is promoted until every member with a volume has reported; missing: {missing}{advice}"
+        );
+        Some(Choice::Wait { why, again: None })
+    }
+
+    /// F14: the sets of such a record do not say where acknowledged writes are, so that only the newest of all will do,
+    /// whether or not it runs just now.
+    fn waits_for_the_newest(&self) -> Option<Choice> {
+        if !self.record_is_old() {
+            return None;
+        }
+        let is_usable = |name: &MemberName| self.world.members.get(name).is_some_and(|member| !is_lost(member));
+        let heard = || self.electorate.left.iter().filter(|(name, _)| is_usable(name));
+        let candidates = || self.electorate.candidates.values();
+        if candidates().any(|standing| heard().all(|(_, other)| standing.covers(*other))) {
+            return None;
+        }
+        let newer: Vec<&str> = heard()
+            .filter(|(name, other)| {
+                !self.electorate.candidates.contains_key(*name)
+                    && !candidates().any(|standing| standing.covers(**other))
+            })
+            .map(|(name, _)| name.as_str())
+            .collect();
+        let why = format!(
+            "the API was older than its members, and no member that runs has all of it; waits for {}",
+            newer.join(", ")
         );
         Some(Choice::Wait { why, again: None })
     }

@@ -46,6 +46,30 @@ fn after_it_nobody_is_named_until_every_member_with_a_volume_has_reported() {
     assert_eq!(named(&world).map(|(member, ..)| member).as_deref(), Some("orders-2"));
 }
 
+/// A seed of the simulator: the record knew the sets of an old epoch only, by which the one that ran was enough, while those
+/// with the newest acknowledged writes were starting again.
+#[test]
+fn after_it_the_newest_of_all_is_waited_for_although_it_does_not_run_just_now() {
+    let mut world = everybody_left();
+    let chain = [promotion(7, "2", 4, Some(800))];
+    world.lease_mut().fence.history = vec![win(7, "2", 4, 800)];
+    for member in ["2", "3"] {
+        world.leaves(member, 8, 900, &chain);
+        world.pod_mut(member).running = false;
+    }
+    assert_eq!(named(&world), None);
+    let said = decide(&world).diagnostics.join("; ");
+    assert!(said.contains("no member that runs has all of it; waits for orders-2, orders-3"), "{said}");
+    world.pod_mut("3").running = true;
+    assert_eq!(named(&world).map(|(member, ..)| member).as_deref(), Some("orders-3"));
+    // A folder that cannot be used holds nothing that could be waited for.
+    for member in ["2", "3"] {
+        world.pod_mut(member).running = true;
+        world.report_mut(member).state = MemberState::Failed;
+    }
+    assert_eq!(named(&world).map(|(member, ..)| member).as_deref(), Some("orders-1"));
+}
+
 /// What the record says, of the round in which everybody has left for epoch 8.
 fn everybody_left() -> World {
     let mut world = older();
