@@ -4,7 +4,7 @@ use crate::exec::{Proc, race};
 use crate::member;
 use crate::net::Place;
 use crate::server::{Container, sweep};
-use crate::store::{Kind, Object, PodObject, Said};
+use crate::store::{Kind, Object, PodObject, Refusal, Said};
 use crate::watch::{Manner, Seen, follow};
 use crate::world::{Failure, MS, Stream, World};
 use coregent_core::names::MemberName;
@@ -283,7 +283,7 @@ async fn remove(world: &Rc<World>, place: Place, orders: &Rc<Orders>) {
         let (member, uid) = (orders.pod.borrow().member.clone(), orders.pod.borrow().uid.clone());
         let gone = world.call(place, "pod.remove", move |store| store.remove_pod(&member, &uid));
         match world.within(2_000 * MS, gone).await {
-            Some(Ok(()) | Err(Failure::Refused(_))) => return,
+            Some(Ok(()) | Err(Failure::Refused(Refusal::NotFound))) => return,
             _ => world.sleep(200 * MS).await,
         }
     }

@@ -323,7 +323,12 @@ impl Worker {
         loop {
             match api.delete(&pod.name_any(), &params).await {
                 Ok(_) => return,
-                Err(kube::Error::Api(e)) if matches!(e.code, 404 | 409) => return,
+                Err(kube::Error::Api(e)) if e.code == 404 => return,
+                // Another pod has the name, or somebody wrote to this one at the same moment: only the first is the end.
+                Err(kube::Error::Api(e)) if e.code == 409 => match api.get_opt(&pod.name_any()).await {
+                    Ok(found) if found.as_ref().and_then(|found| found.uid()) != pod.uid() => return,
+                    _ => tracing::debug!(pod = pod.name_any(), "pod not deleted, trying again: {e}"),
+                },
                 Err(e) => tracing::warn!(pod = pod.name_any(), "pod not deleted, trying again: {e}"),
             }
             tokio::time::sleep(pause).await;
