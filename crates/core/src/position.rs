@@ -19,6 +19,13 @@ pub struct Promotion {
     pub fork_lsn: Option<Lsn>,
 }
 
+impl Promotion {
+    /// Whether both are one promotion, its fork known or not (F9: never by the number of the timeline alone).
+    pub fn is_same(&self, other: &Promotion) -> bool {
+        self.epoch == other.epoch && self.member == other.member && self.timeline == other.timeline
+    }
+}
+
 /// A position in the log together with the chain of promotions that leads to it.
 ///
 /// Ancestry is compared by the chain, never by the number of the timeline alone: two members that promote
@@ -57,7 +64,7 @@ impl Position {
     /// only if the shorter ends at or before the fork; beyond the fork they have diverged. A fork that is not
     /// known yet (an attempt that is no recorded win) makes the answer `Unknown`.
     pub fn compare(&self, other: &Position) -> Comparison {
-        let common = self.chain.iter().zip(&other.chain).take_while(|(a, b)| same_promotion(a, b)).count();
+        let common = self.chain.iter().zip(&other.chain).take_while(|(a, b)| a.is_same(b)).count();
         match (self.chain.get(common), other.chain.get(common)) {
             (None, None) => match self.lsn.cmp(&other.lsn) {
                 std::cmp::Ordering::Greater => Comparison::Newer,
@@ -69,10 +76,6 @@ impl Position {
             (Some(_), Some(_)) => Comparison::Diverged,
         }
     }
-}
-
-fn same_promotion(a: &Promotion, b: &Promotion) -> bool {
-    a.epoch == b.epoch && a.member == b.member && a.timeline == b.timeline
 }
 
 fn beyond_fork(fork: Option<Lsn>, shorter_end: Lsn, longer_is: Comparison) -> Comparison {

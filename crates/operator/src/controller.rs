@@ -157,7 +157,7 @@ impl Reconciler {
         // Last: a right that is missing for it holds nothing else up.
         if !cluster.deleting && !cluster.paused {
             for budget in view.budgets.clone() {
-                self.actor.apply_budget(view, budget).await?;
+                answered("render.budget", self.actor.apply_budget(view, budget)).await?;
             }
         }
         Ok(wait)

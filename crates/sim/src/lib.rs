@@ -21,6 +21,7 @@ mod run;
 mod server;
 mod shrink;
 mod store;
+mod strike;
 mod watch;
 mod world;
 

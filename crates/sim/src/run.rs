@@ -7,6 +7,7 @@ use crate::net::PLACES;
 use crate::rng::Rng;
 use crate::rules::Rules;
 use crate::server::Phase;
+use crate::strike;
 use crate::world::{MS, Setup, World};
 use coregent_core::failover::SwitchoverRequest;
 use coregent_core::member::{Timing, WhenTooFew};
@@ -165,7 +166,7 @@ fn suffer(world: &Rc<World>, planned: &[Planned]) {
         if !world.oracle.borrow().violations.is_empty() {
             return;
         }
-        faults::strike(world, &fault.fault);
+        strike::strike(world, &fault.fault);
     }
     until(world, 3_000 * MS, |_| false);
 }

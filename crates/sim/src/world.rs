@@ -357,7 +357,7 @@ impl World {
                 Place::Host(host) if label.starts_with("pod.") || label.starts_with("node.") => {
                     crate::node::restart(&world, host);
                 }
-                Place::Host(host) => crate::faults::kill_some_agent(&world, host),
+                Place::Host(host) => crate::strike::kill_some_agent(&world, host),
                 Place::Api | Place::Client => {}
             }
         });

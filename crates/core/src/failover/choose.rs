@@ -120,19 +120,20 @@ impl Round<'_> {
         if !self.record_is_old() {
             return None;
         }
+        let runs_with_all = |standing: Standing| self.electorate.candidates.values().any(|one| one.covers(standing));
         let is_usable = |name: &MemberName| self.world.members.get(name).is_some_and(|member| !is_lost(member));
-        let heard = || self.electorate.left.iter().filter(|(name, _)| is_usable(name));
-        let candidates = || self.electorate.candidates.values();
-        if candidates().any(|standing| heard().all(|(_, other)| standing.covers(*other))) {
-            return None;
-        }
-        let newer: Vec<&str> = heard()
-            .filter(|(name, other)| {
-                !self.electorate.candidates.contains_key(*name)
-                    && !candidates().any(|standing| standing.covers(**other))
+        let newer: Vec<&str> = self
+            .electorate
+            .left
+            .iter()
+            .filter(|(name, standing)| {
+                is_usable(name) && !self.electorate.candidates.contains_key(*name) && !runs_with_all(**standing)
             })
             .map(|(name, _)| name.as_str())
             .collect();
+        if newer.is_empty() {
+            return None;
+        }
         let why = format!(
             "the API was older than its members, and no member that runs has all of it; waits for {}",
             newer.join(", ")

@@ -54,13 +54,8 @@ pub(super) fn is_behind(draft: &mut Draft<'_>, lease: &Lease) -> bool {
 /// for (F9): the epoch has been another round before. So it is where the copy that was put back misses one change of
 /// primary: what its members last said is as old as it is, and one more than that is the epoch that they are in.
 fn is_given_twice(world: &World, lease: &Lease) -> bool {
-    let recorded = |promotion: &Promotion| {
-        lease.fence.history.iter().any(|attempt| {
-            attempt.promotion.epoch == promotion.epoch
-                && attempt.promotion.member == promotion.member
-                && attempt.promotion.timeline == promotion.timeline
-        })
-    };
+    let recorded =
+        |promotion: &Promotion| lease.fence.history.iter().any(|attempt| attempt.promotion.is_same(promotion));
     let reports = world.members.values().filter_map(|member| member.report.as_ref());
     let mut promotions = reports.flat_map(|report| report.position.iter().flat_map(|position| &position.chain));
     promotions.any(|promotion| promotion.epoch == lease.epoch && !recorded(promotion))
@@ -92,11 +87,7 @@ pub(super) fn learn(world: &World, fence: &mut Fence) {
         for promotion in report.position.iter().flat_map(|position| &position.chain) {
             let unrecorded = report.unrecorded_attempt.as_ref().is_some_and(|attempt| attempt.epoch == promotion.epoch);
             // By the timeline as well: a member that was started anew may have tried twice in one epoch.
-            let known = fence.history.iter_mut().find(|attempt| {
-                attempt.promotion.epoch == promotion.epoch
-                    && attempt.promotion.member == promotion.member
-                    && attempt.promotion.timeline == promotion.timeline
-            });
+            let known = fence.history.iter_mut().find(|attempt| attempt.promotion.is_same(promotion));
             match known {
                 Some(attempt) => attempt.won |= !unrecorded,
                 None => fence.history.push(Attempt { promotion: promotion.clone(), won: !unrecorded }),

@@ -19,7 +19,6 @@ use crate::fence::{Fence, Proof, Target};
 use crate::lsn::Lsn;
 use crate::names::MemberName;
 use crate::operation::StepId;
-use crate::position::Promotion;
 use crate::wallclock::Timestamp;
 
 /// The operation of a round that nobody remembers having opened.
@@ -167,8 +166,7 @@ fn record(world: &World, lease: &Lease, chosen: &Chosen) -> LastFailover {
 fn lost_from(world: &World, lease: &Lease, chosen: &Chosen) -> Option<Lsn> {
     let report = world.members.get(&chosen.member)?.report.as_ref()?;
     let chain = report.position.as_ref()?.chain.as_slice();
-    let same = |a: &Promotion, b: &Promotion| a.epoch == b.epoch && a.member == b.member && a.timeline == b.timeline;
-    let common = chain.iter().zip(&lease.fence.chain).take_while(|(a, b)| same(a, b)).count();
+    let common = chain.iter().zip(&lease.fence.chain).take_while(|(a, b)| a.is_same(b)).count();
     let parted = lease.fence.chain.get(common).and_then(|next| next.fork_lsn);
     chosen.position.into_iter().chain(parted).min()
 }

@@ -54,12 +54,7 @@ impl Standing {
 }
 
 fn is_recorded_win(promotion: &Promotion, fence: &Fence) -> bool {
-    fence.history.iter().any(|attempt| {
-        attempt.won
-            && attempt.promotion.epoch == promotion.epoch
-            && attempt.promotion.member == promotion.member
-            && attempt.promotion.timeline == promotion.timeline
-    })
+    fence.history.iter().any(|attempt| attempt.won && attempt.promotion.is_same(promotion))
 }
 
 #[cfg(test)]

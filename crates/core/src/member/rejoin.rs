@@ -23,8 +23,7 @@ pub enum Relation {
 
 /// Compares a position with the holder's chain (F9: by the chain, never by the timeline's number alone).
 pub fn relation(position: &Position, chain: &[Promotion]) -> Relation {
-    let same = |a: &Promotion, b: &Promotion| a.epoch == b.epoch && a.member == b.member && a.timeline == b.timeline;
-    let common = position.chain.iter().zip(chain).take_while(|(a, b)| same(a, b)).count();
+    let common = position.chain.iter().zip(chain).take_while(|(a, b)| a.is_same(b)).count();
     if common < position.chain.len() {
         return Relation::Foreign;
     }

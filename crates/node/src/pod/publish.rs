@@ -81,7 +81,7 @@ async fn write_all(
                     progress.send_replace(version);
                     break;
                 }
-                Err(kube::Error::Api(e)) if matches!(e.code, 404 | 409) && is_gone(&api, &pod).await => {
+                Err(kube::Error::Api(e)) if matches!(e.code, 404 | 409) && is_gone(&api, &pod.name, &pod.uid).await => {
                     progress.send_replace(u64::MAX);
                     return;
                 }
@@ -104,9 +104,9 @@ async fn write(api: &Api<Pod>, pod: &Identity, have: &Value, new: &Value) -> Res
 
 /// Whether the pod is gone or another has its name: then nobody wants to know any more. A conflict alone may be
 /// no more than somebody else's write at the same moment.
-async fn is_gone(api: &Api<Pod>, pod: &Identity) -> bool {
-    match api.get_opt(&pod.name).await {
-        Ok(found) => found.and_then(|p| p.metadata.uid).as_ref() != Some(&pod.uid),
+pub(super) async fn is_gone(api: &Api<Pod>, name: &str, uid: &str) -> bool {
+    match api.get_opt(name).await {
+        Ok(found) => found.and_then(|p| p.metadata.uid).as_deref() != Some(uid),
         Err(_) => false,
     }
 }

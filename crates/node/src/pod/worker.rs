@@ -23,7 +23,7 @@ use super::{
     container::Running,
     plan::plan,
     probe::Answer,
-    publish::{Identity, Publisher},
+    publish::{Identity, Publisher, is_gone},
     sandbox::Sandbox,
     state::{PodState, Run, StopReason, spec},
     status::{status, with_foreign_conditions},
@@ -323,12 +323,12 @@ impl Worker {
         loop {
             match api.delete(&pod.name_any(), &params).await {
                 Ok(_) => return,
-                Err(kube::Error::Api(e)) if e.code == 404 => return,
-                // Another pod has the name, or somebody wrote to this one at the same moment: only the first is the end.
-                Err(kube::Error::Api(e)) if e.code == 409 => match api.get_opt(&pod.name_any()).await {
-                    Ok(found) if found.as_ref().and_then(|found| found.uid()) != pod.uid() => return,
-                    _ => tracing::debug!(pod = pod.name_any(), "pod not deleted, trying again: {e}"),
-                },
+                Err(kube::Error::Api(e))
+                    if matches!(e.code, 404 | 409)
+                        && is_gone(&api, &pod.name_any(), &pod.uid().unwrap_or_default()).await =>
+                {
+                    return;
+                }
                 Err(e) => tracing::warn!(pod = pod.name_any(), "pod not deleted, trying again: {e}"),
             }
             tokio::time::sleep(pause).await;

@@ -19,7 +19,7 @@ pub(super) struct Receiver {
 
 impl Receiver {
     /// Takes in which process streams now, if one does.
-    pub(super) fn is(&self, pid: Option<i32>) {
+    pub(super) fn watch(&self, pid: Option<i32>) {
         let mut process = self.process.borrow_mut();
         if process.as_ref().map(|(pid, _)| *pid) == pid {
             return;
@@ -69,7 +69,7 @@ mod tests {
         let receiver = Receiver::default();
         let mut child = tokio::process::Command::new("sleep").arg("600").kill_on_drop(true).spawn().unwrap();
         let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
-        receiver.is(pid);
+        receiver.watch(pid);
         let early = tokio::time::timeout(Duration::from_millis(50), receiver.ended()).await;
         assert!(early.is_err(), "it runs");
         child.kill().await.unwrap();

@@ -59,7 +59,7 @@ impl Postgres {
                 only(Engine::Starting)
             }
             Ok(snapshot) if snapshot.in_recovery => {
-                self.receiver.is(snapshot.receiver_pid.filter(|_| snapshot.streaming));
+                self.receiver.watch(snapshot.receiver_pid.filter(|_| snapshot.streaming));
                 only(self.standby(&snapshot))
             }
             Ok(snapshot) => match self.writable(&snapshot).await {

@@ -70,6 +70,20 @@ fn after_it_the_newest_of_all_is_waited_for_although_it_does_not_run_just_now() 
     assert_eq!(named(&world).map(|(member, ..)| member).as_deref(), Some("orders-1"));
 }
 
+/// Nobody is missing: what holds the choice up is said in the words of the choice.
+#[test]
+fn after_it_members_that_cannot_be_told_apart_are_not_said_to_wait_for_another() {
+    let mut world = everybody_left();
+    for member in ["1", "2", "3"] {
+        let from_nowhere = promotion(7, member, 4, None);
+        world.leaves(member, 8, 900, std::slice::from_ref(&from_nowhere));
+        world.report_mut(member).unrecorded_attempt = Some(from_nowhere);
+    }
+    assert_eq!(named(&world), None);
+    let said = decide(&world).diagnostics.join("; ");
+    assert!(!said.is_empty() && !said.contains("waits for"), "{said}");
+}
+
 /// What the record says, of the round in which everybody has left for epoch 8.
 fn everybody_left() -> World {
     let mut world = older();
