@@ -1,8 +1,10 @@
 //! A cluster whose controller is the test.
 
 use coregent_apiserver::{ApiServer, Options, UserInfo};
-use coregent_core::fence::{self, Fence, Handover, Proof, Target};
+use coregent_core::fence::{self, Attempt, Fence, Handover, Proof, Target};
+use coregent_core::lsn::Timeline;
 use coregent_core::names::{Epoch, MemberName};
+use coregent_core::position::Promotion;
 use coregent_core::report::{self, MemberReport};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
@@ -242,6 +244,18 @@ impl Cluster {
         let target = self.target(index, proof, initial_sync);
         self.change(|epoch, fence| {
             fence.target = Some(target.clone());
+            epoch
+        })
+        .await
+    }
+
+    /// Records that `index` was to make `timeline` in the epoch of the moment, which nothing came of.
+    pub(crate) async fn attempt_in_vain(&self, index: usize, timeline: u32) -> Result<Epoch> {
+        let member = self.member(index).name.clone();
+        self.change(|epoch, fence| {
+            let timeline = Timeline(timeline);
+            let promotion = Promotion { epoch, member: member.clone(), timeline, fork_lsn: None };
+            fence.history.push(Attempt { promotion, won: false });
             epoch
         })
         .await

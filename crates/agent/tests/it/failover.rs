@@ -261,6 +261,34 @@ async fn replicas_whose_log_ends_within_a_record_leave_and_one_of_them_takes_ove
     Ok(())
 }
 
+/// PostgreSQL looks for newer timelines one number after the other, from that of its last checkpoint on, and stops where a
+/// history file is missing (`findNewestTimeLine` of its `timeline.c`).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_starts_again_reads_its_log_across_a_timeline_that_was_attempted_and_never_came_to_be()
+-> Result<()> {
+    let Some(mut cluster) = bootstrapped("Quorum").await? else { return Ok(()) };
+    cluster.text(1, "create table t (i int primary key)").await?;
+    cluster.kill_member(1)?;
+    cluster.raise(None).await?;
+    cluster.attempt_in_vain(3, 2).await?;
+    let (epoch, winner, losers) = round(&cluster, &[2, 3], Proof::QuorumFence).await?;
+    cluster.text(winner, "insert into t values (1)").await?;
+    let written: String = cluster.text(winner, "select pg_current_wal_flush_lsn()").await?;
+    // Only the loser can have acknowledged it. Nobody is there to send it again what its files hold.
+    cluster.kill_member(losers[0])?;
+    cluster.kill_member(winner)?;
+    cluster.start(losers[0])?;
+    cluster
+        .await_report(losers[0], "its start", |report| report.epoch == epoch && report.state == MemberState::Standby)
+        .await?;
+    let epoch = cluster.raise(None).await?;
+    let left = cluster.await_report(losers[0], "left", |report| report.left == Some(epoch)).await?;
+    let position = left.position.ok_or("no position")?;
+    assert_eq!(position.timeline.0, 3);
+    assert!(position.lsn >= written.parse()?, "{position:?} is before {written}");
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_agent_is_killed_by_its_deadline_and_its_divergent_rows_are_rewound() -> Result<()> {
     let Some(cluster) = bootstrapped("Async").await? else { return Ok(()) };

@@ -12,6 +12,7 @@ mod kinds;
 mod note;
 mod older_store;
 pub mod operator;
+mod operator_lease;
 mod part;
 mod plane;
 mod progress;

@@ -7,7 +7,7 @@ use super::data_folder::DataFolder;
 use super::note::Note;
 use super::part::Part;
 use super::{Args, signals};
-use super::{api, kinds, older_store};
+use super::{api, kinds, older_store, operator_lease};
 use crate::connection::{Connection, Target};
 use crate::failure::{Failure, Outcome, chain};
 use coregent_api::labels::ACCESS_MODE;
@@ -54,6 +54,7 @@ impl Plane {
         let built_in = start_built_in(&client, &dir);
         let node = start_node(&client, &dir, network, &api)?;
         tokio::spawn(coregent_process::memory::give_back_regularly());
+        operator_lease::announce(&client, !args.no_controllers).await;
         let controllers = (!args.no_controllers).then(|| start_controllers(&client));
         Ok(Plane { folder, api, client, resumed, notes, built_in, node, controllers })
     }

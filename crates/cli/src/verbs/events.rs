@@ -41,7 +41,7 @@ pub async fn run(connection: &Connection, args: &Args) -> Outcome {
     let list = api.list(&ListParams::default()).await.map_err(|error| Failure::from_api(what, error))?;
     let mut version = list.metadata.resource_version.clone().unwrap_or_default();
     let mut events: Vec<Event> = list.items.into_iter().filter(|event| about.concerns(event)).collect();
-    events.sort_by_key(|event| (seen(event), event.metadata.name.clone()));
+    events.sort_by_key(order);
     let header = ["LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"].map(String::from);
     let rows: Vec<_> = events.iter().map(row).collect();
     if rows.is_empty() && !args.watch {
@@ -112,6 +112,13 @@ fn seen(event: &Event) -> Option<jiff::Timestamp> {
         .or_else(|| event.metadata.creation_timestamp.as_ref().map(|time| time.0))
 }
 
+/// What happened first comes first. Some authors write whole seconds and some microseconds: within a second the order is
+/// that in which the API took them (resource versions compare as numbers, Kubernetes 1.35 on).
+fn order(event: &Event) -> (Option<i64>, Option<u64>) {
+    let version = event.metadata.resource_version.as_ref().and_then(|version| version.parse().ok());
+    (seen(event).map(jiff::Timestamp::as_second), version)
+}
+
 /// How often it happened.
 fn count(event: &Event) -> i32 {
     let series = event.series.as_ref().and_then(|series| series.count);
@@ -170,6 +177,22 @@ mod tests {
         for (fields, expected) in table {
             assert_eq!(last_seen(&event(fields.clone()), now), expected, "{fields}");
         }
+    }
+
+    #[test]
+    fn within_a_second_events_are_in_the_order_in_which_they_were_taken() {
+        let at = |version: &str, fields: serde_json::Value| {
+            let mut event = event(fields);
+            event.metadata.resource_version = Some(version.into());
+            event
+        };
+        let micros = json!({"eventTime": "2026-11-30T10:00:30.900000Z"});
+        let seconds = json!({"count": 1, "lastTimestamp": "2026-11-30T10:00:30Z"});
+        let later = json!({"count": 1, "lastTimestamp": "2026-11-30T10:00:31Z"});
+        let mut events = [at("9", later), at("101", seconds.clone()), at("100", micros), at("99", seconds)].to_vec();
+        events.sort_by_key(order);
+        let order: Vec<_> = events.iter().filter_map(|event| event.metadata.resource_version.as_deref()).collect();
+        assert_eq!(order, ["99", "100", "101", "9"]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `coregent status [NAME] [-w]`: the picture of a database cluster.
 
+mod operator_lease;
 mod picture;
 
 use crate::connection::Connection;
@@ -12,8 +13,12 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams, WatchEvent, WatchParams};
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
+use std::time::Duration;
 
 pub use picture::draw;
+
+/// How often a watch looks whether an operator leads.
+const LOOK: Duration = Duration::from_secs(10);
 
 /// Whose status, and how.
 #[derive(Debug, clap::Args)]
@@ -44,32 +49,63 @@ pub async fn run(connection: &Connection, args: &Args) -> Outcome {
     if clusters.is_empty() && !args.watch {
         return nothing(connection, args);
     }
-    print(&clusters, args, false)?;
+    let mut warning = operator_lease::warning(&connection.client).await;
+    print(&clusters, warning.as_deref(), args, false)?;
     if !args.watch {
         return Ok(());
     }
+    // A dead operator changes nothing that a watch would tell.
+    let mut looks = tokio::time::interval_at(tokio::time::Instant::now() + LOOK, LOOK);
+    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         let params = WatchParams { field_selector: field.clone(), ..WatchParams::default() };
         let mut events = api.watch(&params, &version).await.map_err(|error| Failure::from_api(what, error))?.boxed();
-        while let Ok(Some(event)) = events.try_next().await {
-            match event {
-                WatchEvent::Added(cluster) | WatchEvent::Modified(cluster) => {
-                    version = cluster.resource_version().unwrap_or(version);
-                    clusters.insert(cluster.name_any(), cluster);
+        loop {
+            tokio::select! {
+                event = events.try_next() => match event {
+                    Ok(Some(event)) => {
+                        if take_in(&mut clusters, &mut version, event)? {
+                            print(&clusters, warning.as_deref(), args, true)?;
+                        }
+                    }
+                    _ => break,
+                },
+                _ = looks.tick() => {
+                    let found = operator_lease::warning(&connection.client).await;
+                    if found.is_some() || warning.is_some() {
+                        warning = found;
+                        print(&clusters, warning.as_deref(), args, true)?;
+                    }
                 }
-                WatchEvent::Deleted(cluster) => {
-                    version = cluster.resource_version().unwrap_or(version);
-                    clusters.remove(&cluster.name_any());
-                }
-                WatchEvent::Bookmark(bookmark) => {
-                    version = bookmark.metadata.resource_version;
-                    continue;
-                }
-                WatchEvent::Error(status) => return Err(Failure::not_yet(what, status.message, "start it again")),
             }
-            print(&clusters, args, true)?;
         }
     }
+}
+
+/// Whether the event changes what is drawn.
+fn take_in(
+    clusters: &mut BTreeMap<String, DatabaseCluster>,
+    version: &mut String,
+    event: WatchEvent<DatabaseCluster>,
+) -> Outcome<bool> {
+    match event {
+        WatchEvent::Added(cluster) | WatchEvent::Modified(cluster) => {
+            *version = cluster.resource_version().unwrap_or_else(|| version.clone());
+            clusters.insert(cluster.name_any(), cluster);
+        }
+        WatchEvent::Deleted(cluster) => {
+            *version = cluster.resource_version().unwrap_or_else(|| version.clone());
+            clusters.remove(&cluster.name_any());
+        }
+        WatchEvent::Bookmark(bookmark) => {
+            *version = bookmark.metadata.resource_version;
+            return Ok(false);
+        }
+        WatchEvent::Error(status) => {
+            return Err(Failure::not_yet("cannot read the status", status.message, "start it again"));
+        }
+    }
+    Ok(true)
 }
 
 fn nothing(connection: &Connection, args: &Args) -> Outcome {
@@ -86,12 +122,15 @@ fn nothing(connection: &Connection, args: &Args) -> Outcome {
     }
 }
 
-fn print(clusters: &BTreeMap<String, DatabaseCluster>, args: &Args, again: bool) -> Outcome {
+fn print(clusters: &BTreeMap<String, DatabaseCluster>, warning: Option<&str>, args: &Args, again: bool) -> Outcome {
     let mut text = String::new();
     if args.output.is_table() {
         let now = jiff::Timestamp::now();
         for cluster in clusters.values() {
             text.push_str(&draw(cluster, now));
+        }
+        if let Some(warning) = warning {
+            text.push_str(&format!("warning: {warning}\n"));
         }
     } else {
         for cluster in clusters.values() {

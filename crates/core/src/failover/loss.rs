@@ -1,7 +1,7 @@
 //! What counts as the loss of a primary. None of it proves death (F4): it is a reason to raise the epoch, no more.
 
 use super::world::{Holder, Lease, Member, Mode, World};
-use crate::fence::Target;
+use crate::fence::{Proof, Target};
 use crate::lsn::Lsn;
 use crate::names::{HolderIdentity, MemberName};
 use crate::report::{MemberReport, MemberState, Reach};
@@ -78,7 +78,11 @@ pub fn of_holder(world: &World, lease: &Lease, holder: &HolderIdentity) -> Findi
     let silent_for = world.now.since(lease.unchanged_since);
     let mut findings = Findings::default();
     if !can_fail_over(world, &holder.member) && !is_left_behind(world, lease, holder) {
-        // Nobody could take over: the member goes on by itself, in the same epoch where F5 lets it.
+        // Nobody follows: the member goes on by itself, in the same epoch where F5 lets it. If it does not, those who have
+        // stopped, and wait for it, may do better.
+        if stands_unpromoted(world, lease, holder) && another_has_data(world, &holder.member) {
+            findings.bear(world, FACT_UNPROMOTED, patience(world, UNPROMOTED_FOR), NOT_PROMOTED);
+        }
         return findings;
     }
     let pod = world.members.get(&holder.member).and_then(|member| member.pod.as_ref());
@@ -135,10 +139,13 @@ pub fn can_fail_over(world: &World, holder: &MemberName) -> bool {
 /// anybody has followed it, would leave the cluster without a primary for ever.
 fn is_left_behind(world: &World, lease: &Lease, holder: &HolderIdentity) -> bool {
     let gone = world.members.get(&holder.member).is_none_or(|member| !member.is_live() || !member.has_data());
+    gone && lease.is_expired(world) && another_has_data(world, &holder.member)
+}
+
+/// Another member is there with data, its server stopped or not, and a person has not switched failover off.
+fn another_has_data(world: &World, holder: &MemberName) -> bool {
     let has_data = |member: &Member| member.is_live() && member.has_data();
-    gone && lease.is_expired(world)
-        && !world.cluster.failover_disabled
-        && world.members.iter().any(|(name, member)| *name != holder.member && has_data(member))
+    !world.cluster.failover_disabled && world.members.iter().any(|(name, member)| name != holder && has_data(member))
 }
 
 fn follows(state: MemberState) -> bool {
@@ -218,11 +225,13 @@ fn is_short(world: &World, lease: &Lease, holder: &HolderIdentity) -> bool {
 }
 
 /// The holder's agent runs, no promotion of this epoch is recorded as won, and no server is on its way to one: whatever
-/// the cause, another member may do better.
+/// the cause, another member may do better. It has not even begun one while it cannot replay its own log; the first primary
+/// of all never does.
 fn stands_unpromoted(world: &World, lease: &Lease, holder: &HolderIdentity) -> bool {
     let attempt = lease.fence.history.iter().find(|attempt| attempt.promotion.epoch == lease.epoch);
+    let is_first = lease.fence.target.as_ref().is_none_or(|target| target.proof == Proof::Bootstrap);
     let state = world.members.get(&holder.member).and_then(Member::live_state);
-    attempt.is_some_and(|attempt| !attempt.won)
+    attempt.map_or(!is_first, |attempt| !attempt.won)
         && state.is_some_and(|state| {
             use MemberState::{Failed, Promoting, Standby, Stopped, Stopping};
             matches!(state, Standby | Promoting | Stopped | Stopping | Failed)

@@ -3,6 +3,7 @@
 mod aside;
 mod base;
 mod control;
+mod dummies;
 mod fetch;
 mod files;
 mod last_words;

@@ -1,18 +1,15 @@
 //! Promotion (F9, F11).
 
+use super::dummies;
 use super::names::Show;
 use super::stream::LOOK;
-use super::wal::{DUMMY, Wal};
+use super::wal::Wal;
 use super::{EngineError, Postgres};
 use crate::clock;
-use coregent_core::lsn::Timeline;
 use coregent_core::member::Names;
 use coregent_core::names::MemberName;
 use coregent_core::position::Promotion;
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt;
 
 /// Time that must be left to the deadline: nothing but SIGKILL ends a promotion once asked for.
 const ENOUGH_MILLIS: u64 = 1_000;
@@ -50,7 +47,9 @@ impl Postgres {
             self.end_sessions().await
         };
         futures::try_join!(prepared, self.shown(Show::Names(&names)))?;
-        self.write_dummies(timeline).map_err(EngineError::io("cannot reserve the timelines of others"))?;
+        Wal::open(&self.config.pgdata)
+            .and_then(|wal| dummies::reserve(&wal, timeline))
+            .map_err(EngineError::io("cannot reserve the timelines of others"))?;
         let left = self.deadline.get().map_or(0, |deadline| deadline.since(clock::now()));
         if left <= ENOUGH_MILLIS {
             return Err(EngineError::Refused(format!("only {left} ms to the deadline: a promotion cannot be ended")));
@@ -75,25 +74,5 @@ impl Postgres {
             tokio::time::sleep(LOOK).await;
         }
         Ok(())
-    }
-
-    /// For every number below the allotted one that has no history here a file that keeps PostgreSQL from choosing it.
-    fn write_dummies(&self, timeline: Timeline) -> std::io::Result<()> {
-        let wal = Wal::open(&self.config.pgdata)?;
-        let mut folder = None;
-        for number in 2..timeline.0 {
-            let path = wal.history_path(Timeline(number));
-            let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-            match file {
-                Ok(mut file) => {
-                    file.write_all(DUMMY.as_bytes())?;
-                    file.sync_all()?;
-                    folder = path.parent().map(ToOwned::to_owned);
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error),
-            }
-        }
-        folder.map_or(Ok(()), |folder| File::open(folder)?.sync_all())
     }
 }

@@ -1,6 +1,7 @@
 //! Starting the server, ending every process of it, reading where its log ends.
 
-use super::wal::{DUMMY, Wal};
+use super::dummies;
+use super::wal::Wal;
 use super::{Blamed, EngineError, Postgres, ServerEnd, last_words};
 use crate::clock;
 use crate::processes::{self, Words};
@@ -87,19 +88,12 @@ impl Postgres {
             tracing::info!(%end, "blanks the beginning of a record whose rest never came");
             wal.blank_behind(timeline, end)?;
         }
-        for shadow in Wal::open(pgdata)?.shadows() {
+        let wal = Wal::open(pgdata)?;
+        for shadow in wal.shadows() {
             tracing::info!(segment = %shadow.display(), "removes an empty segment that hides one of an older timeline");
             fs::remove_file(shadow)?;
         }
-        // A dummy newer than the server's own timeline refuses the start («not a child of this server's history»).
-        for entry in fs::read_dir(pgdata.join("pg_wal"))? {
-            let path = entry?.path();
-            let history = path.extension().is_some_and(|extension| extension == "history");
-            if history && fs::read(&path)? == DUMMY.as_bytes() {
-                fs::remove_file(&path)?;
-            }
-        }
-        Ok(())
+        dummies::bridge(&wal)
     }
 
     /// Writes names and source as they are in force now; a start or a reload adopts them.

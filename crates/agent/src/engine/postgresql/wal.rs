@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 pub(super) const PAGE: u64 = 8192;
-/// First line of a history file that only keeps PostgreSQL from choosing its number (F9).
+/// All that a history file holds which only stands for a number (see `dummies`): for PostgreSQL a comment.
 pub(super) const DUMMY: &str = "# coregent: this timeline was attempted elsewhere\n";
 
 /// The folder `pg_wal`.
@@ -23,6 +23,7 @@ pub(super) struct Wal {
     segments: BTreeMap<(Timeline, u64), PathBuf>,
     /// Parent and fork of each timeline that has a history file.
     forks: BTreeMap<Timeline, Vec<(Timeline, Lsn)>>,
+    dummies: Vec<(Timeline, PathBuf)>,
 }
 
 impl Wal {
@@ -31,12 +32,15 @@ impl Wal {
         let folder = pgdata.join("pg_wal");
         let mut files = Vec::new();
         let mut forks = BTreeMap::new();
+        let mut dummies = Vec::new();
         for entry in fs::read_dir(&folder)? {
             let entry = entry?;
             let Some(name) = entry.file_name().to_str().map(str::to_owned) else { continue };
             if let Some(timeline) = name.strip_suffix(".history").and_then(hex32) {
                 let text = fs::read_to_string(entry.path())?;
-                if text != DUMMY {
+                if text == DUMMY {
+                    dummies.push((Timeline(timeline), entry.path()));
+                } else {
                     forks.insert(Timeline(timeline), parse_history(&text, Timeline(timeline)));
                 }
             } else if name.len() == 24
@@ -52,7 +56,7 @@ impl Wal {
             .into_iter()
             .map(|(timeline, high, low, path, _)| ((timeline, u64::from(high) * per_high + u64::from(low)), path))
             .collect();
-        Ok(Wal { folder, segment_size, segments, forks })
+        Ok(Wal { folder, segment_size, segments, forks, dummies })
     }
 
     /// Names of the segments of `timeline` that hold what lies between two positions.
@@ -200,6 +204,16 @@ impl Wal {
         let files = paths.map(File::open).collect::<io::Result<Vec<File>>>()?;
         let start = before.unwrap_or(newest) * self.segment_size;
         Records::new(files, start, self.segment_size).end()
+    }
+
+    /// Timelines with a history here, the newest last.
+    pub(super) fn histories(&self) -> impl DoubleEndedIterator<Item = Timeline> + '_ {
+        self.forks.keys().copied()
+    }
+
+    /// History files that say nothing (F9).
+    pub(super) fn dummies(&self) -> impl Iterator<Item = (Timeline, &Path)> {
+        self.dummies.iter().map(|(timeline, path)| (*timeline, path.as_path()))
     }
 
     /// Path of a history file.

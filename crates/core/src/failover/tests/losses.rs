@@ -205,6 +205,39 @@ fn a_holder_that_stands_there_unpromoted_is_deposed_and_one_that_recovers_is_lef
     }
 }
 
+/// A holder that cannot even begin its promotion (it stands before the end of its own log), while the others have stopped and
+/// wait to be rewound from it: nobody follows, and it was left alone for ever. Each row is for how long, what the others do,
+/// how the holder was proved, and what follows.
+#[test]
+fn a_holder_that_cannot_begin_its_promotion_is_deposed_for_members_that_have_stopped() {
+    use crate::fence::Proof;
+    let table = [
+        (20_000, MemberState::Stopped, Proof::Released, Some("PrimaryNotPromoted")),
+        (19_999, MemberState::Stopped, Proof::Released, None),
+        (20_000, MemberState::Streaming, Proof::Released, Some("PrimaryNotPromoted")),
+        (20_000, MemberState::WaitingForSource, Proof::Released, None),
+        (90_000, MemberState::Stopped, Proof::Bootstrap, None),
+    ];
+    for (held, others, proof, expected) in table {
+        let mut world = healthy();
+        world.lease_mut().fence.history.clear();
+        world.lease_mut().fence.target.as_mut().unwrap().proof = proof.clone();
+        world.report_mut("1").state = MemberState::Standby;
+        for other in ["2", "3"] {
+            let report = world.report_mut(other);
+            report.state = others;
+            if others == MemberState::WaitingForSource {
+                report.position = None;
+                report.system_id = None;
+            }
+        }
+        world.held.insert(loss::FACT_UNPROMOTED.into(), Monotonic(NOW - held));
+        let decision = decide(&world);
+        let reason = decision.memory.operations.active.as_ref().and_then(|active| active.reason.clone());
+        assert_eq!(reason.as_deref(), expected, "others {others:?}, proof {proof:?}, for {held} ms");
+    }
+}
+
 /// Both others have lost the stream and tried to reach the holder, as the row says; then what is missed of renewals, what else
 /// is the case, and whether the holder is deposed.
 #[test]
