@@ -4,8 +4,13 @@
 /// Lines of these severities say why; `LOG` only where it says what failed.
 const WHY: [&str; 10] =
     ["PANIC:", "FATAL:", "ERROR:", "WARNING:", "HINT:", "DETAIL:", " error: ", " detail: ", " hint: ", " fatal: "];
-/// Failed attempts to connect while the server starts, which say nothing about the start.
-const NOISE: &str = "the database system is ";
+/// Said of every start of a standby or after a crash, and of attempts to connect meanwhile: nothing of why it failed.
+const NOISE: [&str; 4] = [
+    "the database system is ",
+    "specified neither primary_conninfo nor restore_command",
+    "The database server will regularly poll the pg_wal subdirectory",
+    "If this has occurred more than once some data might be corrupted",
+];
 /// Lines that are kept.
 const LINES: usize = 4;
 /// Characters that are kept.
@@ -14,7 +19,7 @@ const LENGTH: usize = 500;
 /// The lines that say why a program ended, in one line; `None` when none does.
 pub(super) fn cause(text: &str) -> Option<String> {
     let mut lines: Vec<&str> = Vec::new();
-    for line in text.lines().filter_map(meaning).filter(|line| !line.contains(NOISE)) {
+    for line in text.lines().filter_map(meaning).filter(|line| !NOISE.iter().any(|noise| line.contains(noise))) {
         // A child of initdb says the same as initdb.
         if lines.last() != Some(&line) {
             lines.push(line);
@@ -94,6 +99,13 @@ initdb: removing data directory \"/var/lib/postgresql/data/pgdata.new\"
 pg_basebackup: error: could not write to file \"base/1/1255\": No space left on device
 pg_basebackup: removing data directory \"/var/lib/postgresql/data/pgdata.new\"
 ";
+    const STANDBY: &str = "\
+2026-11-30 08:18:57 UTC [8] LOG:  database system was interrupted while in recovery at log time 2026-11-30 08:18:17 UTC
+2026-11-30 08:18:57 UTC [8] HINT:  If this has occurred more than once some data might be corrupted and you might need to choose an earlier recovery target.
+2026-11-30 08:18:57 UTC [8] WARNING:  specified neither primary_conninfo nor restore_command
+2026-11-30 08:18:57 UTC [8] HINT:  The database server will regularly poll the pg_wal subdirectory to check for files placed there.
+2026-11-30 08:18:57 UTC [8] FATAL:  could not write to file \"pg_wal/xlogtemp.9\": No space left on device
+";
     const GONE: &str = "\
 2026-11-30 08:18:57.123 UTC [21] FATAL:  could not open directory \"pg_notify\": No such file or directory
 ";
@@ -110,6 +122,7 @@ pg_basebackup: removing data directory \"/var/lib/postgresql/data/pgdata.new\"
             ),
             (CHECKPOINT, "invalid primary checkpoint record; PANIC:  could not locate a valid checkpoint record", true),
             (FULL, "FATAL:  could not write to file \"pg_wal/xlogtemp.9\": No space left on device", false),
+            (STANDBY, "FATAL:  could not write to file \"pg_wal/xlogtemp.9\": No space left on device", false),
             (COPY, "error: could not write to file \"base/1/1255\": No space left on device", false),
             (GONE, "FATAL:  could not open directory \"pg_notify\": No such file or directory", true),
         ];

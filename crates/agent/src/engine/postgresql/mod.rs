@@ -11,6 +11,7 @@ mod names;
 mod promote;
 mod receiver;
 mod records;
+mod refusal;
 mod rewind;
 mod server;
 mod sql;
@@ -100,6 +101,8 @@ pub(crate) struct Postgres {
     files: Files,
     server: Cell<Option<Pid>>,
     client: RefCell<Option<Rc<tokio_postgres::Client>>>,
+    /// Its server refuses the agent.
+    refusal: RefCell<refusal::Refusal>,
     in_force: RefCell<InForce>,
     /// The process that receives the stream.
     receiver: Receiver,
@@ -145,6 +148,7 @@ impl Postgres {
             files,
             server: Cell::new(None),
             client: RefCell::new(None),
+            refusal: RefCell::default(),
             in_force,
             receiver: Receiver::default(),
             end: RefCell::new(None),

@@ -66,6 +66,7 @@ impl Postgres {
             self.processes.spawn_heard(&mut command).map_err(EngineError::io("cannot start the program postgres"))?;
         self.server.set(Some(child.pid()));
         self.blamed.replace(None);
+        self.refusal.borrow_mut().over();
         Ok(Box::pin(end(child.detach(), words, Rc::clone(&self.blamed))))
     }
 

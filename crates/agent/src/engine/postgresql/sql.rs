@@ -3,6 +3,7 @@
 
 use super::files::AGENT_ROLE;
 use super::{EngineError, Postgres};
+use crate::clock;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -37,9 +38,21 @@ impl Postgres {
         if !self.accepts_connections() {
             return Err(EngineError::Refused("the server does not accept connections yet".to_owned()));
         }
-        let client = Rc::new(self.connect("local").await?.client);
-        *self.client.borrow_mut() = Some(Rc::clone(&client));
-        Ok(client)
+        if let Some(words) = self.refusal.borrow().not_again_yet(clock::now()) {
+            return Err(EngineError::Refused(words.to_owned()));
+        }
+        match self.connect("local").await {
+            Ok(connection) => {
+                self.refusal.borrow_mut().over();
+                let client = Rc::new(connection.client);
+                *self.client.borrow_mut() = Some(Rc::clone(&client));
+                Ok(client)
+            }
+            Err(error) => {
+                self.refusal.borrow_mut().refused(error.to_string(), clock::now());
+                Err(error)
+            }
+        }
     }
 
     /// What the postmaster says in the eighth line of its lock file (PostgreSQL's `utils/pidfile.h`). A connection that

@@ -56,7 +56,8 @@ impl Postgres {
         match self.snapshot().await {
             Err(error) => {
                 tracing::trace!(%error, "the server does not answer");
-                only(Engine::Starting)
+                let warnings = self.refusal.borrow().warning(clock::now()).into_iter().collect();
+                Status { warnings, ..only(Engine::Starting) }
             }
             Ok(snapshot) if snapshot.in_recovery => {
                 self.receiver.watch(snapshot.receiver_pid.filter(|_| snapshot.streaming));
