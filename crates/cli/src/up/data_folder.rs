@@ -68,7 +68,11 @@ impl DataFolder {
                     format!("it has format {found}, this program knows {FORMAT}: a newer version wrote it"),
                     "use that newer version; nothing was changed",
                 )),
-                Err(_) => Err(refuse(std::io::Error::other(format!("{} does not hold a number", file.display())))),
+                Err(_) => Err(Failure::refused(
+                    format!("cannot use the data folder {}", self.path.display()),
+                    format!("{} holds no number", file.display()),
+                    format!("write {FORMAT} into it if this program's version made the folder; nothing was changed"),
+                )),
             },
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 std::fs::write(&file, format!("{FORMAT}\n")).map_err(refuse)
@@ -121,6 +125,15 @@ mod tests {
         drop(first);
         assert_eq!(user_of(dir.path()), None);
         DataFolder::open(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn a_folder_whose_format_is_no_number_is_refused_with_what_to_do_about_it() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("format"), "one\n").unwrap();
+        let refused = DataFolder::open(dir.path()).err().unwrap();
+        assert!(refused.why.ends_with("format holds no number"), "{refused:?}");
+        assert!(refused.remedy.starts_with(&format!("write {FORMAT} into it")), "{refused:?}");
     }
 
     #[test]

@@ -154,7 +154,12 @@ fn readiness(status: &DatabaseClusterStatus, generation: Option<i64>) -> (bool, 
         {
             (true, String::new())
         }
-        Some(condition) => (false, condition.message.clone()),
+        // What a member lacks says more than what is waited for.
+        Some(condition) => {
+            let failed = status.conditions.iter().find(|other| other.type_ == "MemberFailed" && other.status == "True");
+            let why = failed.map_or(String::new(), |failed| format!("; {}", failed.message));
+            (false, format!("{}{why}", condition.message))
+        }
         None => (false, "no controller has looked at it yet".into()),
     }
 }
@@ -195,6 +200,32 @@ impl Lines {
     fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_waited_for_is_told_with_what_keeps_a_member_from_it() {
+        let not_ready = json!({"type": "Ready", "status": "False", "message": "waits for orders-1 to run"});
+        let failed =
+            |status: &str| json!({"type": "MemberFailed", "status": status, "message": "orders-1: ErrImagePull"});
+        let table = [
+            (json!([]), "no controller has looked at it yet"),
+            (json!([not_ready, failed("False")]), "waits for orders-1 to run"),
+            (json!([not_ready, failed("True")]), "waits for orders-1 to run; orders-1: ErrImagePull"),
+        ];
+        for (mut conditions, expected) in table {
+            for condition in conditions.as_array_mut().unwrap() {
+                condition["reason"] = json!("R");
+                condition["lastTransitionTime"] = json!("2026-11-30T10:00:00Z");
+            }
+            let status: DatabaseClusterStatus = serde_json::from_value(json!({"conditions": conditions})).unwrap();
+            assert_eq!(readiness(&status, Some(1)), (false, expected.to_owned()));
         }
     }
 }
