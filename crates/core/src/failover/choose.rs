@@ -276,7 +276,7 @@ impl Round<'_> {
         let is_short = end.win == standing.win && standing.lsn.is_some_and(|lsn| lsn < end_lsn);
         let timeline = self.timeline(member)?;
         let same_timeline = self.old_timeline(&old) == Some(timeline);
-        let report = self.world.members.get(&old).filter(|old| old.is_live())?.report.as_ref()?;
+        let report = self.world.members.get(&old).filter(|old| self.world.is_live(old))?.report.as_ref()?;
         if !is_short || !same_timeline || old == *member || self.tried().is_some() || report.agent.is_empty() {
             return None;
         }
@@ -326,7 +326,8 @@ impl Round<'_> {
     }
 
     /// The newest of `members`; `None` if they cannot be told apart. Of equals the old primary is last, since its
-    /// engine would have to recover first, and then the one that was tried in vain.
+    /// engine would have to recover first, and then the one that was tried in vain; before all of them one whose node is
+    /// NotReady.
     fn newest<'m>(&self, members: &[(&'m MemberName, Standing)]) -> Option<(&'m MemberName, Standing)> {
         if let Some(preferred) = self.preferred()
             && let Some(found) = members.iter().find(|(member, _)| **member == preferred)
@@ -374,10 +375,12 @@ impl Round<'_> {
             && coming() == Some(true)
     }
 
-    /// Sorts equals.
-    fn reluctance<'m>(&self, member: &'m MemberName) -> (bool, bool, &'m MemberName) {
+    /// Sorts equals. No Service reaches a member whose node is NotReady, however well it is (F15).
+    fn reluctance<'m>(&self, member: &'m MemberName) -> (bool, bool, bool, &'m MemberName) {
         let (old, tried) = (self.previous_primary(), self.tried());
-        (Some(member) == old.as_ref(), Some(member) == tried.as_ref(), member)
+        let pod = self.world.members.get(member).and_then(|known| known.pod.as_ref());
+        let cut_off = pod.is_some_and(|pod| !pod.node_ready);
+        (cut_off, Some(member) == old.as_ref(), Some(member) == tried.as_ref(), member)
     }
 
     /// The member that a switchover hands over to, or back to.
@@ -408,20 +411,19 @@ impl Round<'_> {
 
     /// Its server is up as a standby.
     fn runs(&self, member: &MemberName) -> bool {
-        let state = self.world.members.get(member).and_then(super::world::Member::live_state);
+        let state = self.world.live_state_of(member);
         matches!(state, Some(MemberState::Standby | MemberState::Streaming | MemberState::Fetching))
     }
 
     fn is_live(&self, member: &MemberName) -> bool {
-        self.world.members.get(member).is_some_and(super::world::Member::is_live)
+        self.world.members.get(member).is_some_and(|known| self.world.is_live(known))
     }
 
     /// Some member runs, has data and has not left yet.
     fn awaits_somebody(&self) -> bool {
-        self.world
-            .members
-            .iter()
-            .any(|(name, member)| member.is_live() && member.has_data() && !self.electorate.left.contains_key(name))
+        self.world.members.iter().any(|(name, member)| {
+            self.world.is_live(member) && member.has_data() && !self.electorate.left.contains_key(name)
+        })
     }
 
     /// The last winner, and where its log ends if that is known: by its release, or by its own report of this round.

@@ -30,7 +30,7 @@ impl Electorate {
             let Some(position) = &report.position else { continue };
             let standing = Standing::of(position, &lease.fence);
             left.insert(name.clone(), standing);
-            if member.is_live() && !report.address.is_empty() && report.state != MemberState::Failed {
+            if world.is_live(member) && !report.address.is_empty() && report.state != MemberState::Failed {
                 candidates.insert(name.clone(), standing);
             }
         }

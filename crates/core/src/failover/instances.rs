@@ -139,7 +139,7 @@ fn planned(world: &World) -> Vec<MemberName> {
 }
 
 fn follows(world: &World, member: &MemberName) -> bool {
-    let state = world.members.get(member).and_then(super::world::Member::live_state);
+    let state = world.live_state_of(member);
     matches!(state, Some(MemberState::Streaming | MemberState::Primary))
 }
 

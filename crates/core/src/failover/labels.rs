@@ -39,7 +39,7 @@ pub fn settle(world: &World, primary: Option<&MemberName>) -> Vec<Step> {
     for (name, pod) in pods(world) {
         let wanted = if Some(name) == primary {
             Role::Primary
-        } else if world.members.get(name).and_then(super::world::Member::live_state) == Some(MemberState::Streaming) {
+        } else if world.live_state_of(name) == Some(MemberState::Streaming) {
             Role::Replica
         } else {
             continue;

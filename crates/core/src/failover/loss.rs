@@ -130,7 +130,7 @@ pub fn target_is_dead(world: &World, target: &Target) -> bool {
 /// Another member runs, has data, and a person has not switched failover off.
 pub fn can_fail_over(world: &World, holder: &MemberName) -> bool {
     !world.cluster.failover_disabled
-        && world.members.iter().any(|(name, member)| name != holder && member.live_state().is_some_and(follows))
+        && world.members.iter().any(|(name, member)| name != holder && world.live_state(member).is_some_and(follows))
 }
 
 /// The Lease has run out, and its holder cannot go on by itself: it does not run, or its volume is empty. Then whoever has
@@ -138,13 +138,13 @@ pub fn can_fail_over(world: &World, holder: &MemberName) -> bool {
 /// sets and positions of the round like anybody else. Without this the loss of the newest primary's host or volume, before
 /// anybody has followed it, would leave the cluster without a primary for ever.
 fn is_left_behind(world: &World, lease: &Lease, holder: &HolderIdentity) -> bool {
-    let gone = world.members.get(&holder.member).is_none_or(|member| !member.is_live() || !member.has_data());
+    let gone = world.members.get(&holder.member).is_none_or(|member| !world.is_live(member) || !member.has_data());
     gone && lease.is_expired(world) && another_has_data(world, &holder.member)
 }
 
 /// Another member is there with data, its server stopped or not, and a person has not switched failover off.
 fn another_has_data(world: &World, holder: &MemberName) -> bool {
-    let has_data = |member: &Member| member.is_live() && member.has_data();
+    let has_data = |member: &Member| world.is_live(member) && member.has_data();
     !world.cluster.failover_disabled && world.members.iter().any(|(name, member)| name != holder && has_data(member))
 }
 
@@ -158,7 +158,7 @@ fn nobody_streams(world: &World, holder: &MemberName) -> bool {
         .members
         .iter()
         .filter(|(name, _)| *name != holder)
-        .filter_map(|(_, member)| member.live_state())
+        .filter_map(|(_, member)| world.live_state(member))
         .filter(|state| follows(*state))
         .peekable();
     others.peek().is_some() && others.all(|state| state != MemberState::Streaming)
@@ -188,7 +188,7 @@ pub(super) fn was_overdue(world: &World) -> bool {
 /// None of the other members that run has reached `holder` since it lost the stream; where nothing came back at all, a
 /// renewal of its has to be `overdue` too.
 pub(super) fn is_out_of_reach(world: &World, holder: &MemberName, overdue: bool) -> bool {
-    let others = world.members.iter().filter(|(name, member)| *name != holder && member.is_live());
+    let others = world.members.iter().filter(|(name, member)| *name != holder && world.is_live(member));
     let reached: Vec<Option<Reach>> = others
         .map(|(_, member)| {
             let source = member.report.as_ref()?.source.as_ref()?;
@@ -209,13 +209,15 @@ fn is_short(world: &World, lease: &Lease, holder: &HolderIdentity) -> bool {
     let idle: Vec<&MemberName> = world
         .members
         .iter()
-        .filter(|(name, member)| **name != holder.member && member.live_state() == Some(MemberState::Standby))
+        .filter(|(name, member)| **name != holder.member && world.live_state(member) == Some(MemberState::Standby))
         .map(|(name, _)| name)
         .collect();
     let streaming = world
         .members
         .iter()
-        .filter(|(name, member)| set.members.contains(*name) && member.live_state() == Some(MemberState::Streaming))
+        .filter(|(name, member)| {
+            set.members.contains(*name) && world.live_state(member) == Some(MemberState::Streaming)
+        })
         .count();
     set.complete
         && !set.degraded
@@ -230,7 +232,7 @@ fn is_short(world: &World, lease: &Lease, holder: &HolderIdentity) -> bool {
 fn stands_unpromoted(world: &World, lease: &Lease, holder: &HolderIdentity) -> bool {
     let attempt = lease.fence.history.iter().find(|attempt| attempt.promotion.epoch == lease.epoch);
     let is_first = lease.fence.target.as_ref().is_none_or(|target| target.proof == Proof::Bootstrap);
-    let state = world.members.get(&holder.member).and_then(Member::live_state);
+    let state = world.live_state_of(&holder.member);
     attempt.map_or(!is_first, |attempt| !attempt.won)
         && state.is_some_and(|state| {
             use MemberState::{Failed, Promoting, Standby, Stopped, Stopping};

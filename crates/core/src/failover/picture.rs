@@ -93,7 +93,7 @@ impl Picture {
 
 fn line(world: &World, primary: Option<&MemberName>, name: &MemberName, member: &Member) -> MemberLine {
     let report = member.report.as_ref();
-    let live = member.live_state();
+    let live = world.live_state(member);
     let silent = world.is_silent(name);
     let standby = primary
         .and_then(|primary| world.live_report(primary))

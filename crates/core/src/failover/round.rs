@@ -91,7 +91,7 @@ fn stamp_early(draft: &mut Draft<'_>, lease: &Lease) {
         .world
         .members
         .iter()
-        .filter(|(name, member)| Some(*name) != old && member.is_live())
+        .filter(|(name, member)| Some(*name) != old && draft.world.is_live(member))
         .filter_map(|(_, member)| stamp(member, lease))
         .collect();
     draft.steps(steps);

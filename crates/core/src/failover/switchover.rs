@@ -4,7 +4,7 @@ use super::decision::{Remembered, Step};
 use super::draft::Draft;
 use super::labels;
 use super::raise;
-use super::world::{Holder, Lease, Member, World};
+use super::world::{Holder, Lease, Member, RENEWED_WITHIN, World};
 use crate::fence::{Fence, Handover, Preparation};
 use crate::names::MemberName;
 use crate::operation::{BlockingOperation, OperationId, Outcome, Start, StepId};
@@ -31,8 +31,6 @@ pub const FACT_LEFT_IN_VAIN: &str = "primary-node-left-in-vain";
 const NOT_READY_FOR: u64 = 10_000;
 /// Name of the fact that the primary's node is NotReady, for [`World::held`].
 pub const FACT_NOT_READY: &str = "primary-node-not-ready";
-/// A Lease unchanged for so long is no sign of a living agent any more: what follows is a failover.
-const RENEWED_WITHIN: u64 = 3_200;
 
 /// Looks at the request, if there is a new one, and starts the operation or says why not.
 pub(super) fn answer(draft: &mut Draft<'_>, lease: &Lease) {
@@ -157,6 +155,10 @@ fn destination(world: &World, lease: &Lease, to: Option<&MemberName>) -> Result<
 /// Whether `to` can take over without a loss or a long pause; the bytes that it is behind.
 fn is_able(world: &World, primary: &MemberName, to: &MemberName) -> Result<u64, String> {
     let report = world.live_report(to).ok_or_else(|| format!("{to} does not run; wait until it does"))?;
+    // F15: no Service could reach it there, so that it would have to be left at once.
+    if world.members.get(to).and_then(|known| known.pod.as_ref()).is_some_and(|pod| !pod.node_ready) {
+        return Err(format!("the node of {to} is NotReady; wait until it is not"));
+    }
     if report.state != MemberState::Streaming {
         return Err(format!("{to} does not stream from {primary} ({:?}); wait until it does", report.state));
     }

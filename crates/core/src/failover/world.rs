@@ -157,6 +157,12 @@ impl Holder {
 /// probed a moment later, and a single probe may be late on a busy machine. Milliseconds.
 pub(super) const SILENT_FOR: u64 = 2_000;
 
+/// A Lease unchanged for so long is no sign of a living agent any more: two renewals were missed. Milliseconds.
+pub(super) const RENEWED_WITHIN: u64 = 3_200;
+
+/// A report that changed so long ago is none either. A position that moves is published every 10 s.
+const SPOKE_WITHIN: u64 = 15_000;
+
 /// Name of the fact that a member seems silent, for [`World::held`].
 pub(super) fn silence_of(member: &MemberName) -> String {
     format!("silent {member}")
@@ -169,6 +175,9 @@ pub struct Member {
     pub report: Option<MemberReport>,
     /// When this controller received that.
     pub report_seen: Monotonic,
+    /// When this controller last saw it change, on its own clock. One that it has found and not seen change since may be of
+    /// any age: `None`.
+    pub report_moved: Option<Monotonic>,
     /// Its pod.
     pub pod: Option<Pod>,
     /// It has a claim, thus perhaps a volume with data.
@@ -216,22 +225,9 @@ pub struct Termination {
 }
 
 impl Member {
-    /// Its agent runs as far as anybody can tell, and what it published is its own.
-    pub fn is_live(&self) -> bool {
-        match (&self.pod, &self.report) {
-            (Some(pod), Some(report)) => pod.running && !pod.deleting && pod.node_ready && report.pod_uid == pod.uid,
-            _ => false,
-        }
-    }
-
     /// Whether it has data as far as is known.
     pub fn has_data(&self) -> bool {
         self.report.as_ref().is_some_and(|report| report.position.is_some() || report.system_id.is_some())
-    }
-
-    /// What its agent says it does, if that agent still runs.
-    pub fn live_state(&self) -> Option<MemberState> {
-        self.is_live().then(|| self.report.as_ref().map(|report| report.state)).flatten()
     }
 }
 
@@ -267,9 +263,44 @@ impl World {
         by_wall.max(self.now.since(self.step_seen))
     }
 
+    /// Its agent runs as far as anybody can tell, and what it published is its own.
+    ///
+    /// A node that is called NotReady has not told of itself for a while; what its agent says meanwhile is nearer to the
+    /// truth. After the API server was away kube-controller-manager calls every node NotReady for a minute.
+    pub fn is_live(&self, member: &Member) -> bool {
+        match (&member.pod, &member.report) {
+            (Some(pod), Some(report)) => {
+                let runs = pod.running && !pod.deleting && report.pod_uid == pod.uid;
+                runs && (pod.node_ready || self.speaks(member, report))
+            }
+            _ => false,
+        }
+    }
+
+    /// It gave a sign of life a moment ago, on this controller's clock: it renewed the Lease that it holds, or its report
+    /// changed and is of the Lease's epoch.
+    fn speaks(&self, member: &Member, report: &MemberReport) -> bool {
+        let Some(lease) = self.lease() else { return false };
+        let holds = matches!(&lease.holder, Holder::Member(holder)
+            if holder.pod_uid == report.pod_uid && holder.nonce == report.nonce);
+        let renews = holds && self.now.since(lease.unchanged_since) < RENEWED_WITHIN;
+        let moved = member.report_moved.is_some_and(|moved| self.now.since(moved) < SPOKE_WITHIN);
+        renews || (moved && report.epoch == lease.epoch)
+    }
+
+    /// What its agent says it does, if that agent still runs.
+    pub fn live_state(&self, member: &Member) -> Option<MemberState> {
+        member.report.as_ref().filter(|_| self.is_live(member)).map(|report| report.state)
+    }
+
+    /// See [`World::live_state`].
+    pub fn live_state_of(&self, member: &MemberName) -> Option<MemberState> {
+        self.members.get(member).and_then(|known| self.live_state(known))
+    }
+
     /// Its members' report, if it belongs to the pod that runs now.
     pub fn live_report(&self, member: &MemberName) -> Option<&MemberReport> {
-        self.members.get(member).filter(|known| known.is_live()).and_then(|known| known.report.as_ref())
+        self.members.get(member).filter(|known| self.is_live(known)).and_then(|known| known.report.as_ref())
     }
 
     /// Its report says that it is ready, and the probe of its pod says that it is not: one who is frozen reports nothing.

@@ -14,6 +14,8 @@ pub(super) struct Tracked {
     pub(super) renewed: Monotonic,
     /// When the last change of any kind was received.
     pub(super) changed: Monotonic,
+    /// The same, where what was received first was changed since: that may have been of any age.
+    pub(super) moved: Option<Monotonic>,
     /// When this epoch was first seen, and at which resourceVersion.
     pub(super) epoch_since: Monotonic,
     pub(super) epoch_version: u64,
@@ -53,7 +55,8 @@ impl Leases {
         let key = key_of(&lease);
         let version = version_of(&lease);
         let Some(held) = self.leases.get_mut(&key).filter(|held| held.lease.uid() == lease.uid()) else {
-            let tracked = Tracked { lease, renewed: now, changed: now, epoch_since: now, epoch_version: version };
+            let tracked =
+                Tracked { lease, renewed: now, changed: now, moved: None, epoch_since: now, epoch_version: version };
             self.leases.insert(key, tracked);
             return;
         };
@@ -70,6 +73,7 @@ impl Leases {
             held.epoch_version = version;
         }
         held.changed = now;
+        held.moved = Some(now);
         held.lease = lease;
     }
 
@@ -174,6 +178,19 @@ mod tests {
         leases.put(lease(1, 1, 1), Monotonic(100), false);
         leases.take(Change::Broken, Monotonic(7_000), |_| ());
         assert_eq!(leases.get(&key()).unwrap().renewed, Monotonic(7_000));
+    }
+
+    #[test]
+    fn what_is_found_has_not_moved_until_it_changes_and_a_renewal_counts_whatever_clock_wrote_it() {
+        let mut leases = Leases::default();
+        leases.take(Change::Listed(vec![lease(1, 500, 1)]), Monotonic(100), |_| ());
+        assert_eq!(leases.get(&key()).unwrap().moved, None);
+        leases.take(Change::Listed(vec![lease(1, 500, 1)]), Monotonic(900), |_| ());
+        assert_eq!(leases.get(&key()).unwrap().moved, None, "a gap moves nothing");
+        // The next holder's clock is 5 s behind.
+        leases.put(lease(2, 500 - 5_000_000, 1), Monotonic(1_000), false);
+        let held = leases.get(&key()).unwrap();
+        assert_eq!((held.moved, held.renewed), (Some(Monotonic(1_000)), Monotonic(1_000)));
     }
 
     #[test]

@@ -269,6 +269,7 @@ fn members(objects: &Objects, key: &Key, cluster: &str) -> BTreeMap<MemberName, 
         if let Some(report) = text.and_then(|text| MemberReport::parse(text)) {
             let member = members.entry(report.member.clone()).or_default();
             member.report_seen = tracked.changed;
+            member.report_moved = tracked.moved;
             member.report = Some(report);
         }
     }

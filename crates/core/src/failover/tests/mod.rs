@@ -6,6 +6,7 @@ mod choice;
 mod fencing;
 mod growth;
 mod losses;
+mod notready;
 mod planned;
 mod properties;
 mod repaired;
@@ -105,6 +106,7 @@ pub(super) fn healthy() -> World {
         let mut known = Member {
             report: Some(report(member, 1, state, 1_000)),
             report_seen: Monotonic(NOW - 500),
+            report_moved: None,
             pod: Some(pod(member)),
             claim: true,
         };

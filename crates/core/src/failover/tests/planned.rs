@@ -187,7 +187,7 @@ fn a_switchover_whose_controller_died_before_the_raise_looks_again() {
 #[test]
 fn a_primary_whose_node_is_not_ready_while_its_agent_lives_hands_over() {
     type Change = fn(&mut World);
-    let table: [(&str, u64, Change, Option<&str>); 6] = [
+    let table: [(&str, u64, Change, Option<&str>); 8] = [
         ("for long enough", 10_000, |_| (), Some("orders-2")),
         ("not for long yet", 9_999, |_| (), None),
         (
@@ -207,6 +207,26 @@ fn a_primary_whose_node_is_not_ready_while_its_agent_lives_hands_over() {
             None,
         ),
         ("the best is on a NotReady node too", 10_000, |w| w.pod_mut("2").node_ready = false, Some("orders-3")),
+        (
+            "the others' nodes are NotReady as well, and their agents speak: nothing is won there",
+            10_000,
+            |w| {
+                for member in ["2", "3"] {
+                    w.pod_mut(member).node_ready = false;
+                    w.member_mut(member).report_moved = Some(Monotonic(NOW - 500));
+                }
+            },
+            None,
+        ),
+        (
+            "the best is on a NotReady node and its agent speaks",
+            10_000,
+            |w| {
+                w.pod_mut("2").node_ready = false;
+                w.member_mut("2").report_moved = Some(Monotonic(NOW - 500));
+            },
+            Some("orders-3"),
+        ),
     ];
     for (what, held, change, expected) in table {
         let mut world = healthy();

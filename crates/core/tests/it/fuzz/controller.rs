@@ -64,6 +64,7 @@ fn member(t: &mut Tape, of: &MemberName, about: u64) -> Member {
     Member {
         report: t.maybe(240, |t| report(t, of, about)),
         report_seen: moment(t),
+        report_moved: t.maybe(64, moment),
         pod: t.maybe(240, |t| pod(t, of, about)),
         claim: !t.chance(32),
     }

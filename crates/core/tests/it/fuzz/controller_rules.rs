@@ -100,7 +100,7 @@ fn a_target_is_named_once_and_is_a_member(world: &World, decision: &Decision) ->
                 prop_assert!(lease.fence.target.is_none() && epoch == lease.epoch);
                 let Some(target) = &fence.target else { return Err(TestCaseError::fail("nobody is named")) };
                 let known = world.members.get(&target.member);
-                prop_assert!(known.is_some_and(|member| member.is_live()), "{} does not run", target.member);
+                prop_assert!(known.is_some_and(|member| world.is_live(member)), "{} does not run", target.member);
                 prop_assert!(!target.address.is_empty());
             }
             _ => prop_assert!(epoch == lease.epoch && fence.target == lease.fence.target),

@@ -311,6 +311,7 @@ pub(super) fn controller_world(s: &State, lease: &Lease, memory: &Memory, off: O
     let member = |i: usize| failover::Member {
         report: Some(core_report(s, i, lease, off)),
         report_seen: Monotonic(NOW),
+        report_moved: None,
         pod: Some(pod(s, i, lease, off)),
         claim: true,
     };
