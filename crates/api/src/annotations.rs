@@ -16,3 +16,7 @@ pub const EPOCH: &str = "coregent.io/epoch";
 pub const LAST_ROLE_VERSION: &str = "coregent.io/last-role-snapshot-version";
 /// On an Event: the count up to which it was handled, `count-<n>` (rsm.md 4.1).
 pub const ROLE_EVENT_HANDLED: &str = "coregent.io/role-event-handled";
+/// On the Lease by which operators agree who works: the version of the one that holds it, for people.
+pub const OPERATOR_VERSION: &str = "coregent.io/operator-version";
+/// On the same: the one namespace that it looks after, where it does not look after all.
+pub const OPERATOR_SCOPE: &str = "coregent.io/operator-scope";

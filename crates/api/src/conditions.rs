@@ -23,6 +23,9 @@ pub const ADDRESS_UNAVAILABLE: &str = "AddressUnavailable";
 /// Members say that something weakens what the mode of replication promises, or that something happened that should not
 /// have (failover.md F11, F16).
 pub const WARNINGS: &str = "Warnings";
+/// The operator cannot carry out what it decided, or Kubernetes what it was told to: names the verb, the object and who
+/// refuses. The reason is one of [`crate::refusal`].
+pub const BLOCKED: &str = "Blocked";
 /// On a Service of the embedded plane: whether its node listens on its address. `coregent_node::SERVED` is the same text.
 pub const SERVED: &str = "coregent.io/Served";
 /// The spec can be carried out; `False` names the field that cannot.

@@ -13,6 +13,7 @@ pub mod conditions;
 pub mod database;
 pub mod labels;
 pub mod pod;
+pub mod refusal;
 pub mod rsm;
 pub mod schema;
 

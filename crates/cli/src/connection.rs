@@ -1,7 +1,9 @@
 //! Which API server a verb talks to (interface.md «The command line»).
 
 use crate::failure::{Failure, Outcome, chain};
+use coregent_operator::pace::Pace;
 use kube::Client;
+use kube::client::ClientBuilder;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use std::path::{Path, PathBuf};
 
@@ -46,9 +48,26 @@ impl Target {
     /// # Errors
     /// When none of them can be read, with what was looked for.
     pub async fn connect(&self) -> Outcome<Connection> {
+        self.connect_with(Client::try_from).await
+    }
+
+    /// The same for what runs for long: it tries again by itself, and leaves an API server alone that asks for it.
+    ///
+    /// # Errors
+    /// As [`Target::connect`].
+    pub async fn connect_paced(&self) -> Outcome<Connection> {
+        self.connect_with(|mut config| {
+            // It would sleep in each request by itself, longer than anybody here waits for an answer.
+            config.default_retry = false;
+            Ok(ClientBuilder::try_from(config)?.with_layer(&Pace::default()).build())
+        })
+        .await
+    }
+
+    async fn connect_with(&self, client: impl FnOnce(Config) -> kube::Result<Client>) -> Outcome<Connection> {
         let config = self.config().await?;
         let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        let client = Client::try_from(config).map_err(|error| {
+        let client = client(config).map_err(|error| {
             Failure::failed("cannot make a client for the API server", chain(&error), "check the kubeconfig")
         })?;
         Ok(Connection { client, namespace })

@@ -3,7 +3,7 @@
 use crate::error::{Error, is_status};
 use crate::metrics::Metrics;
 use crate::objects;
-use crate::observe::{Cache, View};
+use crate::observe::{Cache, Refusal, View};
 use crate::status;
 use coregent_api::{DatabaseCluster, ReplicatedStateMachine, annotations, labels};
 use coregent_core::failover::{Decision, Role, Step};
@@ -109,7 +109,7 @@ impl Actor {
         next.metadata.managed_fields = None;
         let api: Api<DatabaseCluster> = self.api(view);
         let written = api.replace_status(&cluster.name_any(), &PostParams::default(), &next).await;
-        match landed(id, written) {
+        match landed(id, doing::<DatabaseCluster>("update", "/status", &cluster.name_any()), written) {
             Ok(written) => {
                 self.cache.wrote_cluster(written);
                 Ok(())
@@ -137,7 +137,7 @@ impl Actor {
         lease.spec.get_or_insert_default().lease_transitions = i32::try_from(epoch.0).ok();
         let api: Api<Lease> = self.api(view);
         let written = api.replace(&lease.name_any(), &PostParams::default(), &lease).await;
-        match landed(id, written) {
+        match landed(id, doing::<Lease>("update", "", &lease.name_any()), written) {
             Ok(written) => {
                 self.cache.wrote_lease(written);
                 Ok(())
@@ -174,7 +174,8 @@ impl Actor {
     async fn create_only(&self, view: &View, lease: Lease, id: &'static str) -> Result<(), Error> {
         let api: Api<Lease> = self.api(view);
         let name = lease.name_any();
-        match landed(id, api.create(&PostParams::default(), &lease).await) {
+        let created = api.create(&PostParams::default(), &lease).await;
+        match landed(id, doing::<Lease>("create", "", &name), created) {
             Ok(written) => self.cache.wrote_lease(written),
             Err(error) if error.is_conflict() => self.read_lease(view, &name).await,
             Err(error) => return Err(error),
@@ -196,7 +197,7 @@ impl Actor {
         if answer.as_ref().is_err_and(|error| is_status(error, &[422])) {
             return Err(Error::Moved { step: id });
         }
-        let written = landed(id, answer)?;
+        let written = landed(id, doing::<Pod>("patch", "", pod), answer)?;
         // The uid in the patch makes the server refuse another pod of this name; belt and braces.
         if written.uid().as_deref() != Some(uid) {
             return Err(Error::Moved { step: id });
@@ -214,7 +215,7 @@ impl Actor {
             preconditions: Some(preconditions),
             ..DeleteParams::default()
         };
-        landed(id, api.delete(pod, &params).await).map(drop)
+        landed(id, doing::<Pod>("delete", "", pod), api.delete(pod, &params).await).map(drop)
     }
 
     async fn set_instances(&self, view: &View, instances: &[u32], id: &'static str) -> Result<(), Error> {
@@ -231,7 +232,8 @@ impl Actor {
         rsm.annotations_mut().insert(objects::RENDERED.to_owned(), digest);
         let api: Api<ReplicatedStateMachine> = self.api(view);
         let params = PatchParams::apply(MANAGER).force();
-        let written = landed(id, api.patch(&rsm.name_any(), &params, &Patch::Apply(&rsm)).await)?;
+        let answer = api.patch(&rsm.name_any(), &params, &Patch::Apply(&rsm)).await;
+        let written = landed(id, doing::<ReplicatedStateMachine>("apply", "", &rsm.name_any()), answer)?;
         self.cache.wrote_rsm(written);
         Ok(())
     }
@@ -271,7 +273,8 @@ impl Actor {
     async fn generate(&self, view: &View, name: &str, user: &str, id: &'static str) -> Result<(), Error> {
         let secret = objects::generated_secret(&view.cluster, name, user, &password()?);
         let api: Api<k8s_openapi::api::core::v1::Secret> = self.api(view);
-        match landed(id, api.create(&PostParams::default(), &secret).await) {
+        let created = api.create(&PostParams::default(), &secret).await;
+        match landed(id, doing::<k8s_openapi::api::core::v1::Secret>("create", "", name), created) {
             Ok(written) => self.cache.wrote_secret(written),
             // One is there already: whoever made it, its password stands.
             Err(error) if error.is_conflict() => {
@@ -295,7 +298,24 @@ impl Actor {
     {
         let api: Api<K> = self.api(view);
         let params = PatchParams::apply(MANAGER).force();
-        landed(id, api.patch(&object.name_any(), &params, &Patch::Apply(&object)).await)
+        let answer = api.patch(&object.name_any(), &params, &Patch::Apply(&object)).await;
+        landed(id, doing::<K>("apply", "", &object.name_any()), answer)
+    }
+
+    /// Says in the conditions of a cluster what is refused, and changes nothing else: for where nothing can be decided.
+    pub(crate) async fn say_blocked(&self, cluster: &DatabaseCluster, refused: &[Refusal]) -> Result<(), Error> {
+        let mut next = cluster.clone();
+        next.metadata.managed_fields = None;
+        let conditions = &mut next.status.get_or_insert_default().conditions;
+        if !status::set_blocked(conditions, refused, cluster.metadata.generation, self.cache.clock().wall()) {
+            return Ok(());
+        }
+        let name = cluster.name_any();
+        let api: Api<DatabaseCluster> = Api::namespaced(self.client.clone(), &cluster.namespace().unwrap_or_default());
+        let written = api.replace_status(&name, &PostParams::default(), &next).await;
+        let doing = doing::<DatabaseCluster>("update", "/status", &name);
+        self.cache.wrote_cluster(landed("status.blocked", doing, written)?);
+        Ok(())
     }
 
     /// Reads the cluster again after somebody else wrote it.
@@ -349,12 +369,21 @@ fn bare_lease(view: &View, name: &str) -> Lease {
     }
 }
 
+/// The verb and the object, as a person would say them to `kubectl`.
+pub(crate) fn doing<K>(verb: &str, subresource: &str, name: &str) -> String
+where
+    K: kube::Resource,
+    K::DynamicType: Default,
+{
+    format!("{verb} {}{subresource} {name:?}", K::plural(&K::DynamicType::default()))
+}
+
 /// Names the step in an error, and ends the process where a test wants the answer lost.
-fn landed<T>(step: &'static str, answer: Result<T, kube::Error>) -> Result<T, Error> {
+fn landed<T>(step: &'static str, doing: String, answer: Result<T, kube::Error>) -> Result<T, Error> {
     if answer.is_ok() {
         failpoint::hit(step, Phase::AfterWriteAnswerLost);
     }
-    answer.map_err(|source| Error::Api { step, source: Box::new(source) })
+    answer.map_err(|source| Error::Api { step, doing, source: Box::new(source) })
 }
 
 /// A password of 32 characters from 190 bits of the machine's randomness.

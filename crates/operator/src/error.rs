@@ -1,13 +1,18 @@
 //! What can go wrong while acting and serving.
 
+use crate::observe::{Refusal, said};
+use coregent_api::refusal;
+
 /// A failed write or start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The API server refused or could not be reached.
-    #[error("{step}: {source}")]
+    #[error("{step}: cannot {doing}: {}", said(source))]
     Api {
         /// The step.
         step: &'static str,
+        /// The verb and the object.
+        doing: String,
         /// What it said.
         source: Box<kube::Error>,
     },
@@ -36,6 +41,9 @@ pub enum Error {
     /// No random bytes for a password.
     #[error("the machine gives no random bytes for a password: {0}")]
     Random(String),
+    /// The API server has other definitions of our kinds than this operator needs.
+    #[error("{0}")]
+    Kinds(String),
     /// A part of the operator has ended that never should.
     #[error("{0} has ended unexpectedly; the operator stops so that it can be started anew")]
     Ended(&'static str),
@@ -52,7 +60,30 @@ impl Error {
             Error::Moved { .. } => "Moved",
             Error::Metrics { .. } => "MetricsAddress",
             Error::Random(_) => "NoRandom",
+            Error::Kinds(_) => "Kinds",
             Error::Ended(_) => "Ended",
+        }
+    }
+
+    /// The step that failed.
+    #[must_use]
+    pub fn step(&self) -> Option<&'static str> {
+        match self {
+            Error::Api { step, .. } | Error::NoAnswer { step, .. } | Error::Moved { step } => Some(step),
+            _ => None,
+        }
+    }
+
+    /// What is refused, where somebody refuses; `None` where reading again puts it right, or nobody answers at all.
+    #[must_use]
+    pub fn refusal(&self) -> Option<Refusal> {
+        match self {
+            Error::Api { doing, source, .. } => {
+                let what = format!("the operator cannot {doing}: {}", said(source));
+                refusal::reason(source).map(|reason| Refusal { reason, what })
+            }
+            Error::NoAnswer { .. } => Some(Refusal { reason: refusal::NO_ANSWER, what: self.to_string() }),
+            _ => None,
         }
     }
 

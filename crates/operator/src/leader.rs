@@ -1,6 +1,7 @@
 //! Leader election of the operator: advisory (failover.md F1). Two leaders would be a nuisance, not a danger: every
 //! step carries the version it was decided on, and the Lease of the cluster is where a deposed leader fails.
 
+use coregent_api::annotations;
 use coregent_core::names::Monotonic;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -55,16 +56,17 @@ pub fn evaluate(me: &str, observed: Option<&Observed>, now: Monotonic) -> Verdic
     }
 }
 
-/// Waits until `me` leads; then returns a token that is cancelled when it no longer does. On `shutdown` the Lease is
+/// Waits until this process leads; then returns a token that is cancelled when it no longer does. On `shutdown` the Lease is
 /// given back by [`Leadership::resign`], once the work has been drained.
 pub(crate) async fn lead(
     client: &Client,
     namespace: &str,
-    me: &str,
+    options: &crate::Options,
     clock: Clock,
     shutdown: &CancellationToken,
 ) -> Option<Leadership> {
-    let mut seat = Seat { api: Api::namespaced(client.clone(), namespace), me: me.to_owned(), clock, seen: None };
+    let api = Api::namespaced(client.clone(), namespace);
+    let mut seat = Seat { api, me: options.identity.clone(), scope: options.namespace.clone(), clock, seen: None };
     loop {
         if shutdown.is_cancelled() {
             return None;
@@ -105,6 +107,7 @@ impl Leadership {
 struct Seat {
     api: Api<Lease>,
     me: String,
+    scope: Option<String>,
     clock: Clock,
     seen: Option<(String, Observed)>,
 }
@@ -139,6 +142,12 @@ impl Seat {
             spec: Some(LeaseSpec::default()),
         });
         let changes_hands = holder(&lease) != self.me;
+        let notes = lease.annotations_mut();
+        notes.insert(annotations::OPERATOR_VERSION.to_owned(), env!("CARGO_PKG_VERSION").to_owned());
+        match &self.scope {
+            Some(scope) => notes.insert(annotations::OPERATOR_SCOPE.to_owned(), scope.clone()),
+            None => notes.remove(annotations::OPERATOR_SCOPE),
+        };
         let spec = lease.spec.get_or_insert_default();
         if changes_hands {
             spec.lease_transitions = Some(spec.lease_transitions.unwrap_or(0) + 1);
@@ -174,7 +183,12 @@ async fn keep(mut seat: Seat, lost: CancellationToken, shutdown: CancellationTok
     lost.cancel();
 }
 
-fn holder(lease: &Lease) -> &str {
+/// The one namespace that the operator of this Lease looks after, if it does not look after all.
+pub(crate) fn scope(lease: &Lease) -> Option<&str> {
+    lease.annotations().get(annotations::OPERATOR_SCOPE).map(String::as_str)
+}
+
+pub(crate) fn holder(lease: &Lease) -> &str {
     lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
 }
 

@@ -9,11 +9,15 @@ mod clock;
 mod controller;
 mod error;
 pub mod install;
+mod kinds;
 pub mod leader;
 mod metrics;
 pub mod objects;
 pub mod observe;
+pub mod pace;
+mod refused;
 pub mod restored;
+mod rivals;
 pub mod status;
 pub mod validate;
 
@@ -77,6 +81,7 @@ async fn lead_and_work(
     metrics: &Metrics,
     shutdown: &CancellationToken,
 ) -> Result<(), Error> {
+    kinds::wait(client, metrics, shutdown).await?;
     // Whoever waits to lead observes as well: how long a Lease has been silent is counted on one's own clock, and a new
     // leader that began to count when it took over would add that time to every failover of the old leader's node.
     let cache = observe::Cache::new(Clock::start());
@@ -102,15 +107,23 @@ async fn work_while_leading(
     while !shutdown.is_cancelled() {
         metrics.set_ready(true);
         let clock = Clock::start();
-        let Some(leadership) = leader::lead(client, namespace, &options.identity, clock, shutdown).await else { break };
-        metrics.leads(true);
-        tracing::info!(identity = %options.identity, "leads");
-        let stop = shutdown.child_token();
+        let Some(leadership) = leader::lead(client, namespace, options, clock, shutdown).await else { break };
         let lost = leadership.lost.clone();
+        let mut rivals = rivals::Rivals::new(client, namespace, clock);
+        let all = options.namespace.is_none();
+        if all {
+            rivals.give_way(&lost, shutdown).await;
+        }
+        metrics.leads(true);
+        tracing::info!(identity = %options.identity, version = env!("CARGO_PKG_VERSION"), "leads");
+        let stop = shutdown.child_token();
         let watching = tokio::spawn({
             let stop = stop.clone();
             async move {
-                lost.cancelled().await;
+                tokio::select! {
+                    () = lost.cancelled() => {}
+                    () = rivals.watch(), if all => {}
+                }
                 stop.cancel();
             }
         });
@@ -134,12 +147,20 @@ async fn work(
     let image = options.image.as_deref().unwrap_or(IMAGE).into();
     let actor = act::Actor { client: client.clone(), cache: cache.clone(), metrics: metrics.clone(), image };
     let database = controller::run(actor, identity, stop.clone());
-    let sets = replicated_state_machines(client, options, &stop);
+    let sets = replicated_state_machines(client, options, cache, &stop);
     tokio::join!(database, sets);
 }
 
-async fn replicated_state_machines(client: &Client, options: &Options, stop: &CancellationToken) {
-    if !options.without_rsm {
-        coregent_rsm::run(client.clone(), stop.clone()).await;
+async fn replicated_state_machines(
+    client: &Client,
+    options: &Options,
+    cache: &Arc<observe::Cache>,
+    stop: &CancellationToken,
+) {
+    if options.without_rsm {
+        return;
     }
+    let cache = cache.clone();
+    let broken = move |error: &kube::runtime::watcher::Error| cache.hear_of_sets(error);
+    coregent_rsm::run(client.clone(), Arc::new(broken), stop.clone()).await;
 }

@@ -1,6 +1,6 @@
 //! Between the status of a DatabaseCluster and what deciding remembers and draws.
 
-use crate::observe::View;
+use crate::observe::{Refusal, View};
 use coregent_api::conditions::{self, State, set_condition};
 use coregent_api::database::{
     DataLoss as ApiDataLoss, LastFailover as ApiLastFailover, Lossless as ApiLossless, Member, Phase, PrimaryStatus,
@@ -11,7 +11,7 @@ use coregent_core::failover::{DataLoss, Decision, LastFailover, Lossless, Memory
 use coregent_core::names::{Epoch, MemberName};
 use coregent_core::operation::Operations;
 use coregent_core::wallclock::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition as ApiCondition, Time};
 use kube::ResourceExt;
 
 /// What the status remembers.
@@ -92,6 +92,7 @@ pub fn status(view: &View, decision: &Decision, now: Timestamp) -> DatabaseClust
     };
     let valid = State::from(problems.is_empty());
     set_condition(&mut conditions, conditions::SPEC_VALID, valid, reason, &message, generation, &now);
+    blocked(&mut conditions, &view.refused, generation, &now);
     let ready = picture.members.iter().filter(|member| member.ready).count();
     let created = memory.system_id.is_some();
     DatabaseClusterStatus {
@@ -112,6 +113,25 @@ pub fn status(view: &View, decision: &Decision, now: Timestamp) -> DatabaseClust
         system_id: memory.system_id.clone(),
         handled_request: memory.handled_request.clone(),
     }
+}
+
+/// Sets the condition that says what is refused; whether that changes anything.
+pub(crate) fn set_blocked(
+    conditions: &mut Vec<ApiCondition>,
+    refused: &[Refusal],
+    generation: Option<i64>,
+    now: Timestamp,
+) -> bool {
+    blocked(conditions, refused, generation, &time(now).unwrap_or(Time(jiff::Timestamp::UNIX_EPOCH)))
+}
+
+fn blocked(conditions: &mut Vec<ApiCondition>, refused: &[Refusal], generation: Option<i64>, now: &Time) -> bool {
+    // The same thing may be refused for every member: said once each, in one order.
+    let lines: std::collections::BTreeSet<String> = refused.iter().map(Refusal::line).collect();
+    let message = lines.into_iter().collect::<Vec<_>>().join(" | ");
+    let reason = refused.first().map_or("NothingRefused", |first| first.reason);
+    let holds = State::from(!refused.is_empty());
+    set_condition(conditions, conditions::BLOCKED, holds, reason, &message, generation, now)
 }
 
 /// An address that nobody can reach is no readiness, however well the members are.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use coregent_api::conditions::{READY, State, set_condition};
-use coregent_api::{ReplicatedStateMachine, labels};
+use coregent_api::{ReplicatedStateMachine, labels, refusal};
 use coregent_core::rsm::roles::parent_and_ordinal;
 use futures::StreamExt;
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -76,8 +76,12 @@ struct Context {
     failures: Mutex<BTreeMap<String, u32>>,
 }
 
-/// Runs the RSM controller until `shutdown`; a reconcile that has begun is finished.
-pub async fn run(client: Client, shutdown: CancellationToken) {
+/// Who is told of a watch that cannot be begun.
+pub type Broken = Arc<dyn Fn(&watcher::Error) + Send + Sync>;
+
+/// Runs the RSM controller until `shutdown`; a reconcile that has begun is finished. Watches that cannot be begun are given
+/// to `broken`, again and again while they cannot.
+pub async fn run(client: Client, broken: Broken, shutdown: CancellationToken) {
     let generated = watcher::Config::default()
         .labels(&format!("{}={}", labels::MANAGED_BY, labels::MANAGED_BY_RSM))
         .timeout(WATCH_SECONDS);
@@ -102,13 +106,15 @@ pub async fn run(client: Client, shutdown: CancellationToken) {
         .with_config(Config::default().concurrency(CONCURRENCY))
         .graceful_shutdown_on(shutdown.clone().cancelled_owned())
         .run(reconcile, on_error, context)
-        .for_each(|result| async move {
+        .for_each(|result| {
             match result {
                 Ok((object, _)) => tracing::debug!(%object, "reconciled"),
                 // Normal after a deletion (rust.md 3.3 no. 13).
                 Err(kube::runtime::controller::Error::ObjectNotFound(object)) => tracing::debug!(%object, "gone"),
+                Err(kube::runtime::controller::Error::QueueError(error)) => broken(&error),
                 Err(error) => tracing::debug!(%error, "reconcile failed"),
             }
+            std::future::ready(())
         });
     let roles = crate::role_event::run(client, shutdown);
     futures::join!(reconciling, roles);
@@ -151,8 +157,13 @@ async fn reconcile(rsm: Arc<ReplicatedStateMachine>, context: Arc<Context>) -> R
 pub async fn pass(reconciler: &Reconciler, namespace: &str, name: &str) -> Result<Option<Duration>, Error> {
     let Reconciler { client, recorder } = reconciler;
     let now = Time(Timestamp::now());
-    let observed =
-        World::observe(client, namespace, name, now).await.map_err(|error| Error::Observe(Box::new(error)))?;
+    let observed = match World::observe(client, namespace, name, now.clone()).await {
+        Ok(observed) => observed,
+        Err(error) => {
+            report_unread(reconciler, namespace, name, &now, &error).await;
+            return Err(Error::Observe(Box::new(error)));
+        }
+    };
     let Some(world) = observed else { return Ok(None) };
     let before = conditions_of(&world.rsm);
     let plan = plan_builder(world.clone()).build().await.map_err(Error::Build)?;
@@ -166,8 +177,8 @@ pub async fn pass(reconciler: &Reconciler, namespace: &str, name: &str) -> Resul
             Ok(done.requeue)
         }
         Err(error) => {
-            if let ExecuteError::Foreign { .. } = &error {
-                report(reconciler, &world, &error).await;
+            if let Some(reason) = error.refusal() {
+                report(reconciler, world.rsm.clone(), &world.now, reason, &error.to_string()).await;
             }
             Err(error.into())
         }
@@ -178,15 +189,22 @@ fn conditions_of(rsm: &ReplicatedStateMachine) -> Vec<Condition> {
     rsm.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default()
 }
 
-/// Notes in the status that an object of somebody else is in the way. Whatever happens to that write, the error that is
-/// reported stays the first one.
-async fn report(reconciler: &Reconciler, world: &World, error: &ExecuteError) {
-    let mut rsm = world.rsm.clone();
+/// Notes in the status that what was generated cannot be read, where somebody has to do something about it.
+async fn report_unread(reconciler: &Reconciler, namespace: &str, name: &str, now: &Time, error: &kube::Error) {
+    let Some(reason) = refusal::reason(error).filter(|reason| !refusal::is_passing(reason)) else { return };
+    let api: Api<ReplicatedStateMachine> = Api::namespaced(reconciler.client.clone(), namespace);
+    if let Ok(Some(rsm)) = api.get_opt(name).await {
+        report(reconciler, rsm, now, reason, &format!("reading what it generated: {error}")).await;
+    }
+}
+
+/// Notes in the status that an object of somebody else is in the way, or that the API refuses. Whatever happens to that
+/// write, the error that is reported stays the first one.
+async fn report(reconciler: &Reconciler, mut rsm: ReplicatedStateMachine, now: &Time, reason: &str, message: &str) {
     let before = conditions_of(&rsm);
     let generation = rsm.metadata.generation;
     let conditions = &mut rsm.status.get_or_insert_default().conditions;
-    let message = error.to_string();
-    if !set_condition(conditions, READY, State::False, "ForeignObject", &message, generation, &world.now) {
+    if !set_condition(conditions, READY, State::False, reason, message, generation, now) {
         return;
     }
     rsm.metadata.managed_fields = None;
@@ -196,7 +214,7 @@ async fn report(reconciler: &Reconciler, world: &World, error: &ExecuteError) {
     match api.replace_status(&rsm.name_any(), &params, &rsm).await {
         Ok(_) => {
             if let Some(news) = news::between(&before, &conditions_of(&rsm)) {
-                news::publish(&reconciler.recorder, &world.rsm, news).await;
+                news::publish(&reconciler.recorder, &rsm, news).await;
             }
         }
         Err(error) => tracing::debug!(%error, "the status could not be written"),

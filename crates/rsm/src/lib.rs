@@ -24,7 +24,7 @@ pub mod transformers;
 pub mod world;
 
 pub use annotation::{AnnotationScope, add_annotation_scope, parse_annotations_of_scope};
-pub use controller::run;
+pub use controller::{Broken, run};
 pub use graph::Sentinel;
 pub use order::{compose_role_priority_map, sort_pods};
 pub use ownership::copy_ownership;

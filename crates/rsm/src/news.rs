@@ -1,14 +1,14 @@
 //! What a person would ask about: Events for changes of an RSM's conditions, on the change and never again.
 
-use coregent_api::ReplicatedStateMachine;
 use coregent_api::conditions::{self, find};
+use coregent_api::{ReplicatedStateMachine, refusal};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::runtime::events::{Event, EventType, Recorder};
 use kube::{Resource, ResourceExt};
 
 /// Reasons of Ready that need a person.
-const TROUBLE: [&str; 3] = ["ForeignObject", "SpecInvalid", "TooManyLeaders"];
+const TROUBLE: [&str; 2] = ["SpecInvalid", "TooManyLeaders"];
 /// An Event's note holds 1,024 bytes.
 const LONGEST_NOTE: usize = 1000;
 
@@ -31,7 +31,7 @@ pub fn between(before: &[Condition], after: &[Condition]) -> Option<News> {
     if was.is_some_and(|was| was.reason == ready.reason) {
         return None;
     }
-    let warning = TROUBLE.contains(&ready.reason.as_str());
+    let warning = TROUBLE.contains(&ready.reason.as_str()) || refusal::known(&ready.reason).is_some();
     // A set that was never ready and is not yet has no news; one that became ready, or ceased to be, has.
     let turned = ready.status == "True" || was.is_some_and(|was| was.status == "True");
     (warning || turned).then(|| News {

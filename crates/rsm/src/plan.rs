@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use coregent_api::refusal;
 use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::Status;
@@ -132,6 +133,16 @@ impl ExecuteError {
     #[must_use]
     pub fn is_conflict(&self) -> bool {
         matches!(self, ExecuteError::Conflict { .. })
+    }
+
+    /// Why somebody has to do something about it, where it does not pass by itself: one of [`coregent_api::refusal`].
+    #[must_use]
+    pub fn refusal(&self) -> Option<&'static str> {
+        match self {
+            ExecuteError::Foreign { .. } => Some(refusal::FOREIGN_OBJECT),
+            ExecuteError::Api { source, .. } => refusal::reason(source).filter(|reason| !refusal::is_passing(reason)),
+            _ => None,
+        }
     }
 }
 

@@ -79,6 +79,7 @@ impl Actor {
             match self.one(&write).await {
                 Ok(answer) => outcome.answers.extend(answer),
                 Err(error) => {
+                    self.tell_of_refused_create(&write, &error);
                     outcome.errors.push(error);
                     break;
                 }
@@ -132,6 +133,34 @@ impl Actor {
             }
         };
         Ok(answer.map(|(resource, object)| (Arc::new(resource.clone()), object)))
+    }
+
+    /// As kube-controller-manager says it: nobody else would learn why a pod is not there.
+    fn tell_of_refused_create(&self, write: &Write, error: &Error) {
+        let (Write::Create { resource, object }, Error::Refused { source: kube::Error::Api(status), .. }) =
+            (write, error)
+        else {
+            return;
+        };
+        let owners = object.metadata.owner_references.iter().flatten();
+        let Some(owner) = owners.into_iter().find(|owner| owner.controller == Some(true)) else { return };
+        if !matches!(status.code, 400 | 403 | 422) {
+            return;
+        }
+        let (kind, of) = (owner.kind.clone(), owner.name.clone());
+        let name = object.metadata.name.clone().unwrap_or_default();
+        let note = format!("create {} {name} in {kind} {of} failed error: {}", resource.kind, status.message);
+        let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
+        let owner_kind = kube::core::GroupVersionKind::gvk(group, version, &kind);
+        let target = Target {
+            resource: ApiResource::from_gvk(&owner_kind),
+            namespace: object.metadata.namespace.clone().unwrap_or_default(),
+            name: of,
+            uid: owner.uid.clone(),
+            resource_version: String::new(),
+        };
+        let actor = self.clone();
+        tokio::spawn(async move { actor.event(&target, true, "FailedCreate", &note).await });
     }
 
     fn post(&self) -> PostParams {

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use axum::body::Body;
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::json;
@@ -89,6 +89,12 @@ impl Faults {
             Some(Fault::Refused) => return Err(reset()),
             Some(Fault::Swallowed) => std::future::pending().await,
             Some(Fault::Status(code)) => return Ok(self.late(&drawn, refusal(code)).await),
+            Some(Fault::Forbidden(why)) => return Ok(self.late(&drawn, status(403, "Forbidden", why)).await),
+            Some(Fault::Busy { code, after }) => {
+                let mut answer = refusal(code);
+                answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(after));
+                return Ok(self.late(&drawn, answer).await);
+            }
             Some(Fault::Conflict) => return Ok(self.late(&drawn, refusal(409)).await),
             Some(Fault::Stale) => {
                 if let Some(answer) = self.earlier(&asked, drawn.seed) {
@@ -170,6 +176,10 @@ fn refusal(code: u16) -> Response<Body> {
         503 => ("ServiceUnavailable", "the server is currently unable to handle the request"),
         _ => ("InternalError", "an error on the server has prevented the request from succeeding"),
     };
+    status(code, reason, message)
+}
+
+fn status(code: u16, reason: &str, message: &str) -> Response<Body> {
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": message, "reason": reason, "code": code});
     let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

@@ -32,6 +32,15 @@ pub enum Fault {
     Refused,
     /// Answered with this code; nothing is carried out.
     Status(u16),
+    /// Answered with 403 and these words; nothing is carried out.
+    Forbidden(&'static str),
+    /// Answered with this code and `Retry-After` in seconds; nothing is carried out.
+    Busy {
+        /// The code.
+        code: u16,
+        /// The seconds.
+        after: u64,
+    },
     /// Answered as if somebody else had written in between; nothing is carried out.
     Conflict,
     /// Carried out; the connection breaks before the answer.

@@ -24,7 +24,7 @@ pub struct Args {
 /// # Errors
 /// When the API server cannot be reached or the controllers cannot start.
 pub async fn run(target: &Target, args: Args) -> Outcome {
-    let connection = target.connect().await?;
+    let connection = target.connect_paced().await?;
     let shutdown = CancellationToken::new();
     tokio::spawn(super::signals::cancel_on_signal(shutdown.clone()));
     let options = coregent_operator::Options {
@@ -35,11 +35,16 @@ pub async fn run(target: &Target, args: Args) -> Outcome {
         image: args.image,
         without_rsm: false,
     };
-    coregent_operator::run(connection.client, options, shutdown).await.map_err(|error| {
-        Failure::failed(
+    coregent_operator::run(connection.client, options, shutdown).await.map_err(|error| match error {
+        coregent_operator::Error::Kinds(why) => Failure::not_yet(
+            "the operator has nothing to work on",
+            why,
+            "`coregent install | kubectl apply --server-side -f -` brings the definitions; the operator can be started again",
+        ),
+        error => Failure::failed(
             "the controllers ended",
             crate::failure::chain(&error),
-            "check that the API server runs and our kinds are installed (`coregent crds`)",
-        )
+            "look at the API server; the operator can be started again",
+        ),
     })
 }

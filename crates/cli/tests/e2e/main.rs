@@ -16,6 +16,7 @@ mod nodes;
 mod older_store;
 mod plain_workload;
 mod plane;
+mod refused;
 mod restart;
 mod small_disk;
 mod steps;

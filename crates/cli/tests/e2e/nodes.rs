@@ -46,6 +46,11 @@ impl Nodes {
         Undo { nodes: self, command: command.iter().map(|word| (*word).to_owned()).collect() }
     }
 
+    /// Runs a script when what is returned goes.
+    pub fn afterwards(&self, command: &[&str]) -> Undo<'_> {
+        self.undo(command)
+    }
+
     /// Pulls a node's cable, until what is returned goes.
     pub fn cut(&self, node: &str) -> Undo<'_> {
         self.script("cut", &[node]);

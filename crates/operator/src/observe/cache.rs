@@ -3,13 +3,15 @@
 
 use super::leases::Leases;
 use super::pods::Pods;
+use super::refused::{Refusal, Unmade};
 use crate::clock::Clock;
 use coregent_api::{DatabaseCluster, ReplicatedStateMachine, labels};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
@@ -44,6 +46,9 @@ pub(super) struct Objects {
     pub(super) nodes: Table<Node>,
     pub(super) pods: Pods,
     pub(super) leases: Leases,
+    pub(super) unmade: Unmade,
+    /// Kinds of which nothing is heard, and why.
+    unheard: BTreeMap<&'static str, Refusal>,
     listed: BTreeSet<&'static str>,
 }
 
@@ -51,6 +56,10 @@ pub(super) struct Objects {
 pub(super) const BUDGETS: &str = "PodDisruptionBudget";
 
 impl Objects {
+    pub(super) fn unheard(&self) -> impl Iterator<Item = &Refusal> {
+        self.unheard.values()
+    }
+
     /// Whether this kind has been listed at least once.
     pub(super) fn is_listed(&self, kind: &str) -> bool {
         self.listed.contains(kind)
@@ -77,6 +86,8 @@ pub struct Cache {
     wakers: Mutex<BTreeMap<Key, Arc<Notify>>>,
     /// Told of clusters that come and go.
     roster: Notify,
+    /// How often the controller of sets has told of a watch that cannot be begun.
+    sets_told: AtomicU64,
     clock: Clock,
 }
 
@@ -88,6 +99,7 @@ impl Cache {
             objects: Mutex::new(Objects::default()),
             wakers: Mutex::new(BTreeMap::new()),
             roster: Notify::new(),
+            sets_told: AtomicU64::new(0),
             clock,
         })
     }
@@ -205,7 +217,66 @@ impl Cache {
     }
 
     pub(super) fn on_pod(&self, change: Change<Pod>) {
-        self.lock().pods.take(change, |pod| self.wake_owner(pod));
+        let mut objects = self.lock();
+        let Objects { pods, unmade, .. } = &mut *objects;
+        pods.take(change, |pod| {
+            unmade.made(pod);
+            self.wake_owner(pod);
+        });
+    }
+
+    pub(super) fn on_failed_create(&self, change: Change<Event>) {
+        let mut objects = self.lock();
+        let Objects { pods, unmade, .. } = &mut *objects;
+        unmade.take(change, pods, |namespace| self.wake_all(|key| key.0 == namespace));
+    }
+
+    /// Nothing is heard of a kind. Whether that is new.
+    pub(super) fn is_unheard(&self, kind: &'static str, why: Refusal) -> bool {
+        let news = self.lock().unheard.insert(kind, why.clone()).is_none_or(|before| before != why);
+        if news {
+            self.roster.notify_one();
+            self.wake_all(|_| true);
+        }
+        news
+    }
+
+    pub(super) fn is_heard_again(&self, kind: &str) {
+        if self.lock().unheard.remove(kind).is_some() {
+            self.wake_all(|_| true);
+        }
+    }
+
+    /// A watch of the controller of sets cannot be begun. It says so again for as long as that is so, and nothing when it
+    /// no longer is.
+    pub fn hear_of_sets(self: &Arc<Self>, error: &kube::runtime::watcher::Error) {
+        const KIND: &str = "StatefulSet";
+        const SILENCE: std::time::Duration = std::time::Duration::from_secs(75);
+        let Some(why) = Refusal::of_watch("that the RSM controller generates", error) else { return };
+        let line = why.line();
+        if self.is_unheard(KIND, why) {
+            tracing::warn!(kind = KIND, "{line}");
+        }
+        let told = self.sets_told.fetch_add(1, Ordering::Relaxed) + 1;
+        let cache = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(SILENCE).await;
+            if cache.sets_told.load(Ordering::Relaxed) == told {
+                cache.is_heard_again(KIND);
+            }
+        });
+    }
+
+    /// Of which kinds nothing is heard, and why.
+    #[must_use]
+    pub fn unheard(&self) -> Vec<Refusal> {
+        self.lock().unheard().cloned().collect()
+    }
+
+    /// The cluster as last seen.
+    #[must_use]
+    pub fn cluster(&self, key: &Key) -> Option<Arc<DatabaseCluster>> {
+        self.lock().clusters.get(key).cloned()
     }
 
     pub(super) fn on_lease(&self, change: Change<Lease>) {

@@ -1,6 +1,7 @@
 //! Pods, and which of their database containers their node reported terminated, in a status of which version (F4).
 
 use super::cache::{Change, Key, Ours, key_of, version_of};
+use coregent_api::labels;
 use coregent_core::failover::Termination;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt;
@@ -22,6 +23,11 @@ pub(super) struct Pods {
 impl Pods {
     pub(super) fn in_namespace<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a Pod> {
         self.pods.iter().filter(move |((of, _), _)| of == namespace).map(|(_, pod)| pod)
+    }
+
+    /// Whether there is a pod of this member.
+    pub(super) fn has_instance(&self, namespace: &str, member: &str) -> bool {
+        self.in_namespace(namespace).any(|pod| pod.labels().get(labels::INSTANCE).is_some_and(|of| of == member))
     }
 
     pub(super) fn terminated(&self) -> &BTreeMap<String, Termination> {

@@ -1,6 +1,7 @@
 //! The watches that feed the cache: each on its own, so that one that is broken holds up no other (rust.md 3.3, no. 3).
 
 use super::cache::{BUDGETS, Cache, Change};
+use super::refused::{FAILED_CREATE, Refusal};
 use crate::metrics::Metrics;
 use coregent_api::labels;
 use futures::{StreamExt, TryStreamExt};
@@ -15,6 +16,9 @@ use tokio_util::sync::CancellationToken;
 
 /// First and longest wait before a broken watch is begun again.
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
+
+/// A watch that was refused counts as heard of again once it has stood for so long: its list alone does not say so.
+const STANDS: Duration = Duration::from_secs(4);
 
 /// Starts every watch; they end with `shutdown`.
 pub fn start(
@@ -38,6 +42,9 @@ pub fn start(
     tasks.spawn(scope.feed("Service", scope.api(), ours.clone(), Cache::on_service));
     tasks.spawn(scope.feed(BUDGETS, scope.api(), ours.clone(), Cache::on_budget));
     tasks.spawn(scope.feed("Pod", scope.api(), ours.clone(), Cache::on_pod));
+    let failed = format!("involvedObject.kind=StatefulSet,reason={FAILED_CREATE}");
+    let failed = watcher::Config::default().fields(&failed);
+    tasks.spawn(scope.feed("Event", scope.api(), failed, Cache::on_failed_create));
     tasks.spawn(scope.feed("Lease", scope.api(), ours, Cache::on_lease));
     tasks.spawn(scope.feed("Node", Api::all(client.clone()), all, Cache::on_node));
     tasks
@@ -98,10 +105,24 @@ async fn follow<K>(
     let mut stream = watcher::watcher(api, config).boxed();
     let mut listing = Vec::new();
     let mut wait = RETRY.0;
+    let mut refused = false;
     loop {
-        match stream.try_next().await {
+        let next = tokio::select! {
+            next = stream.try_next() => next,
+            () = tokio::time::sleep(STANDS), if refused => {
+                refused = false;
+                heard_again(kind, cache);
+                continue;
+            }
+        };
+        match next {
             Ok(Some(event)) => {
-                wait = RETRY.0;
+                // A list alone does not say that the watch after it is allowed as well.
+                if matches!(event, watcher::Event::Apply(_) | watcher::Event::Delete(_)) && refused {
+                    refused = false;
+                    heard_again(kind, cache);
+                }
+                wait = if refused { wait } else { RETRY.0 };
                 metrics.watch_event(kind);
                 match event {
                     watcher::Event::Init => {
@@ -120,6 +141,13 @@ async fn follow<K>(
             Ok(None) => return,
             Err(error) => {
                 metrics.watch_error(kind);
+                if let Some(why) = Refusal::of_watch(kind, &error) {
+                    refused = true;
+                    let line = why.line();
+                    if cache.is_unheard(kind, why) {
+                        tracing::warn!(kind, "{line}");
+                    }
+                }
                 tracing::debug!(kind, %error, "the watch is broken; it is begun again");
                 on(cache, Change::Broken);
                 tokio::time::sleep(wait).await;
@@ -127,6 +155,11 @@ async fn follow<K>(
             }
         }
     }
+}
+
+fn heard_again(kind: &str, cache: &Cache) {
+    tracing::info!(kind, "the watch is allowed again");
+    cache.is_heard_again(kind);
 }
 
 /// Without what nobody reads and what is the largest part of an object.

@@ -3,11 +3,12 @@
 use super::cache::{BUDGETS, Cache, Key, NodeFacts, Objects, key_of};
 use super::leases::{self, Tracked};
 use super::pods::database_container;
+use super::refused::Refusal;
 use crate::objects;
 use crate::status;
 use crate::validate;
 use coregent_api::database::ReplicationMode;
-use coregent_api::{DatabaseCluster, ReplicatedStateMachine, annotations, conditions, labels};
+use coregent_api::{DatabaseCluster, ReplicatedStateMachine, annotations, conditions, labels, refusal};
 use coregent_core::failover::{Cluster, Holder, Lease, LeaseView, Member, Mode, Pod, SwitchoverRequest, World};
 use coregent_core::fence::Fence;
 use coregent_core::names::{Epoch, MemberName, Monotonic};
@@ -48,6 +49,8 @@ pub struct View {
     pub config: Option<BTreeMap<String, String>>,
     /// Its disruption budgets that are not as they should be.
     pub budgets: Vec<PodDisruptionBudget>,
+    /// What is refused, to this operator or to Kubernetes itself.
+    pub refused: Vec<Refusal>,
 }
 
 impl Cache {
@@ -90,8 +93,23 @@ impl Cache {
             held: held.facts.clone(),
         };
         let lease = primary.map(|tracked| tracked.lease.clone());
-        Some(View { world, cluster, lease, rsm, problems, unserved, custom_config, config, budgets })
+        let refused = refused(&objects, key, rsm.as_deref());
+        Some(View { world, cluster, lease, rsm, problems, unserved, custom_config, config, budgets, refused })
     }
+}
+
+/// What is refused to the watches, to the controller of the RSM, and to that of its StatefulSets.
+fn refused(objects: &Objects, key: &Key, rsm: Option<&ReplicatedStateMachine>) -> Vec<Refusal> {
+    let mut refused: Vec<Refusal> = objects.unheard().cloned().collect();
+    let Some(rsm) = rsm else { return refused };
+    let ready = rsm.status.as_ref().and_then(|status| conditions::find(&status.conditions, conditions::READY));
+    refused.extend(ready.and_then(|ready| {
+        let reason = refusal::known(&ready.reason)?;
+        Some(Refusal { reason, what: format!("ReplicatedStateMachine {}: {}", key.1, ready.message) })
+    }));
+    let members = instances(rsm).into_iter().map(|index| MemberName::of(&key.1, index));
+    refused.extend(members.filter_map(|member| objects.unmade.of(&key.0, member.as_str())));
+    refused
 }
 
 /// Nothing before there are members, nor before the first list: what stands there is not known until then.

@@ -216,13 +216,23 @@ impl Plane {
         self.start_operator_with(Options { leader_election: Some("default".into()), ..Options::default() })
     }
 
-    fn start_operator_with(&mut self, options: Options) -> Faults {
+    pub fn start_operator_with(&mut self, options: Options) -> Faults {
+        self.start_operator_through(options, Faults::client)
+    }
+
+    /// Starts one whose way to the API is `client`.
+    pub fn start_operator_through(
+        &mut self,
+        options: Options,
+        client: impl FnOnce(&Faults, &ApiServer) -> Client,
+    ) -> Faults {
         self.serial += 1;
         let name = format!("operator-{}", self.serial);
         let faults = Faults::new(&name, self.ground.seed(), &self.journal);
         let stop = self.stop.child_token();
         let options = Options { identity: name.clone(), ..options };
-        let task = tokio::spawn(coregent_operator::run(faults.client(&self.server), options, stop.clone()));
+        let client = client(&faults, &self.server);
+        let task = tokio::spawn(coregent_operator::run(client, options, stop.clone()));
         self.operators.push(Operator { name, faults: faults.clone(), stop, task });
         faults
     }

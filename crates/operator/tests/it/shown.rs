@@ -11,7 +11,7 @@ use serde_json::json;
 
 impl Plane {
     /// The condition `kind`, once its status is `status`.
-    async fn condition(&self, kind: &str, status: &str) -> Condition {
+    pub async fn condition(&self, kind: &str, status: &str) -> Condition {
         self.wait(&format!("{kind}={status}"), |plane| async move {
             let conditions = plane.cluster().await.status?.conditions;
             find(&conditions, kind).filter(|condition| condition.status == status).cloned()

@@ -28,7 +28,7 @@ async fn running() -> Running {
     let options = controllers::Options::new("/data");
     tokio::spawn(controllers::run(plane.client.clone(), options, shutdown.clone()));
     tokio::spawn(kubelet(plane.client.clone()));
-    tokio::spawn(coregent_rsm::run(plane.counted.clone(), shutdown.clone()));
+    tokio::spawn(coregent_rsm::run(plane.counted.clone(), std::sync::Arc::new(|_| ()), shutdown.clone()));
     Running { plane, _stop: shutdown.drop_guard() }
 }
 
