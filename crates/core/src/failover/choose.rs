@@ -150,7 +150,8 @@ impl Round<'_> {
             return String::new();
         }
         format!(
-            "; if a cluster of this name was deleted before, its volumes were kept: delete their claims ({}) to begin anew",
+            "; if a cluster of this name was deleted before, its volumes were kept, and their claims ({}) are to be deleted only \
+             if that data is not wanted any more",
             claims.join(", ")
         )
     }

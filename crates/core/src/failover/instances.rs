@@ -75,6 +75,11 @@ pub(super) fn is_deployable(draft: &mut Draft<'_>) -> bool {
             draft.memory.operations = operations;
             draft.remember(Remembered::OperationStarted);
         }
+        // A change of primary waits for members, and they for what is missing here: it went with a cluster that was deleted
+        // and made again over its volumes, or somebody removed it.
+        Err(_) if world.operations().step().is_some_and(StepId::is_change_of_primary) => {
+            draft.step(Step::DeployBaseConfig);
+        }
         Err(excluded) => draft.diagnose(excluded.to_string()),
     }
     false

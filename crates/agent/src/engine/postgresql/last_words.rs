@@ -43,7 +43,7 @@ fn meaning(line: &str) -> Option<&str> {
     line.get(at..).map(str::trim)
 }
 
-/// What a data folder says that a server cannot be started from. What the machine lacks (room, a port, a right) is not
+/// What is said of a data folder that a server cannot be started from. What the machine lacks (room, a port, a right) is not
 /// among it: another folder would lack it as well.
 const DATA: [&str; 12] = [
     "could not locate a valid checkpoint record",
@@ -57,18 +57,19 @@ const DATA: [&str; 12] = [
     "invalid page in block",
     "is not a child of this server's history",
     "WAL ends before",
-    "PANIC:  could not read from control file",
+    "could not read from control file",
 ];
 
-/// Whether it is the data folder that keeps a server from starting, so that a fresh copy helps.
+/// Whether it is the data folder that keeps a server from working, so that a fresh copy helps. Only what is fatal says so:
+/// an `ERROR` is a session's, and a client can cause one in the best of folders.
 pub(super) fn blames_data(text: &str) -> bool {
-    let missing = text.lines().any(|line| {
+    text.lines().filter(|line| line.contains("FATAL:") || line.contains("PANIC:")).any(|line| {
         let opens = line.contains("could not open file \"") || line.contains("could not open directory \"");
         // Relative to the data folder: its own files.
         let own = ["\"base/", "\"global/", "\"pg_"].iter().any(|folder| line.contains(folder));
-        opens && own && line.ends_with("No such file or directory")
-    });
-    missing || DATA.iter().any(|words| text.contains(words))
+        (opens && own && line.trim_end().ends_with("No such file or directory"))
+            || DATA.iter().any(|words| line.contains(words))
+    })
 }
 
 #[cfg(test)]
@@ -130,6 +131,13 @@ pg_basebackup: removing data directory \"/var/lib/postgresql/data/pgdata.new\"
             assert_eq!(cause(text).as_deref(), Some(expected));
             assert_eq!(blames_data(text), data, "{expected}");
         }
+        let of_sessions = [
+            // A receiver asks a primary for a history that it has not got.
+            "[21] ERROR:  could not open file \"pg_wal/00000002.history\": No such file or directory",
+            "[22] ERROR:  invalid page in block 3 of relation base/5/16384",
+        ];
+        assert!(of_sessions.into_iter().all(|line| !blames_data(line)));
+        assert!(blames_data("db error: FATAL: \"base/5\" is not a valid data directory"));
         assert_eq!(cause("LOG:  database system is ready\nnothing\n"), None);
     }
 }

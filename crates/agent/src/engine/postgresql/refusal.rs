@@ -40,13 +40,17 @@ impl Refusal {
         waits.then_some(tries.words.as_str())
     }
 
+    /// The words of the last try, once it has been so for long.
+    pub(super) fn lasting(&self, now: Monotonic) -> Option<&str> {
+        let tries = self.tries.as_ref().filter(|tries| now.since(tries.first) >= TOLD_AFTER_MILLIS)?;
+        Some(&tries.words)
+    }
+
     /// What a person should be told. It does not change from one try to the next.
     pub(super) fn warning(&self, now: Monotonic) -> Option<String> {
-        let tries = self.tries.as_ref().filter(|tries| now.since(tries.first) >= TOLD_AFTER_MILLIS)?;
-        let words = &tries.words;
+        let words = self.lasting(now)?;
         Some(format!(
-            "AgentRefused: its server runs and refuses its own agent ({words}), so that the member can do nothing; where its \
-             data is damaged, delete its claim and then its pod: it is copied anew from the primary"
+            "AgentRefused: its server runs and refuses its own agent ({words}), so that the member can do nothing"
         ))
     }
 }

@@ -146,6 +146,21 @@ impl Postgres {
         self.read_end().await
     }
 
+    /// A standby that refuses its own agent because of its data can do nothing but be copied anew: its folder counts as
+    /// damaged from now on, as if the server had given up on it at its start. A primary is left alone, since it may serve.
+    pub(super) fn give_up_on_refused(&self) {
+        let refusal = self.refusal.borrow();
+        let now = clock::now();
+        let words = refusal.lasting(now).filter(|words| last_words::blames_data(words));
+        if let (Some(words), Some(pid)) = (words, self.server.get())
+            && self.config.pgdata.join("standby.signal").exists()
+        {
+            tracing::warn!(words, "the server refuses its own agent because of its data: stopped");
+            self.blamed.replace(Some((words.to_owned(), now)));
+            let _ = kill_process(pid, Signal::QUIT); // its end is reported by the reaping loop
+        }
+    }
+
     /// The server's first process still exists (a zombie is gone as soon as the loop has reaped it).
     fn running(&self) -> bool {
         self.server.get().is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok())
@@ -181,25 +196,27 @@ pub(super) fn program_major(bin_dir: &Path) -> Option<u32> {
     version.split('.').next()?.parse().ok()
 }
 
-/// How a process ended.
 /// Waits for the end of the server's first process, passing on what it says meanwhile; gives how and why it ended.
 async fn end(mut ended: oneshot::Receiver<WaitStatus>, mut words: Words, blamed: Blamed) -> String {
     let status = tokio::select! {
         status = &mut ended => status,
         () = words.pass_on() => ended.await,
     };
+    // One that was killed did not give up on anything.
+    let gave_up = status.as_ref().is_ok_and(|status| status.exit_status().is_some_and(|code| code != 0));
     words.pass_on_rest();
     let last = words.last();
     // Processes that live a moment longer still write.
     tokio::task::spawn_local(async move { words.pass_on().await });
     let how = status.map_or_else(|_| "unknown".to_owned(), how);
     let why = last_words::cause(&last).map_or(how.clone(), |cause| format!("{how}: {cause}"));
-    if last_words::blames_data(&last) {
+    if gave_up && last_words::blames_data(&last) {
         blamed.replace(Some((why.clone(), clock::now())));
     }
     why
 }
 
+/// How a process ended.
 fn how(status: WaitStatus) -> String {
     match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => format!("exit code {code}"),

@@ -56,6 +56,7 @@ impl Postgres {
         match self.snapshot().await {
             Err(error) => {
                 tracing::trace!(%error, "the server does not answer");
+                self.give_up_on_refused();
                 let warnings = self.refusal.borrow().warning(clock::now()).into_iter().collect();
                 Status { warnings, ..only(Engine::Starting) }
             }

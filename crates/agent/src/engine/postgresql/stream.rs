@@ -24,6 +24,8 @@ const CONNECT: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(10);
 /// Replay that has not moved for so long before all that was received may have come to the end of what can be replayed.
 const STILL_MILLIS: u64 = 10;
+/// For so long a slot is tried to be dropped that is taken again and again.
+const DROP_MILLIS: u64 = 1_000;
 /// Replay that stands before the end of the log for so long is a failure that somebody has to see.
 const STUCK_MILLIS: u64 = 10_000;
 
@@ -131,20 +133,17 @@ impl Postgres {
     pub(super) async fn keep_slots(&self, epoch: Epoch, members: &BTreeSet<MemberName>) -> Result<(), EngineError> {
         let client = self.client().await?;
         let wanted: BTreeSet<String> = members.iter().map(|member| slot_name(member, epoch)).collect();
-        let list = "select slot_name, active_pid, wal_status, pg_is_in_recovery() or active or restart_lsn is not null \
+        let list = "select slot_name, wal_status, pg_is_in_recovery() or active or restart_lsn is not null \
                     from pg_replication_slots where slot_type = 'physical' and not temporary";
         let mut present = BTreeSet::new();
         for row in rows(&client, list).await? {
             let slot = row.get(0).unwrap_or_default().to_owned();
-            let of_use = row.get(2) != Some("lost") && row.get(3) == Some("t");
+            let of_use = row.get(1) != Some("lost") && row.get(2) == Some("t");
             if wanted.contains(&slot) && of_use {
                 present.insert(slot);
                 continue;
             }
-            if let Some(pid) = row.get(1) {
-                rows(&client, &format!("select pg_terminate_backend({pid}, 1000)")).await?;
-            }
-            rows(&client, &format!("select pg_drop_replication_slot({})", literal(&slot))).await?;
+            drop_slot(&client, &slot).await?;
         }
         for slot in wanted.difference(&present) {
             let name = literal(slot);
@@ -153,6 +152,24 @@ impl Postgres {
         }
         self.admitted.replace((epoch, members.clone()));
         Ok(())
+    }
+}
+
+/// Ends whoever uses the slot, and drops it. A receiver whose agent can do nothing, or is gone, comes back within
+/// milliseconds: both go to the server at once, and again where it was faster nevertheless.
+async fn drop_slot(client: &tokio_postgres::Client, slot: &str) -> Result<(), EngineError> {
+    let name = literal(slot);
+    let drop = format!(
+        "select pg_terminate_backend(active_pid, 1000) from pg_replication_slots where slot_name = {name} and active; \
+         select pg_drop_replication_slot({name})"
+    );
+    let begun = clock::now();
+    loop {
+        match rows(client, &drop).await {
+            Ok(_) => return Ok(()),
+            Err(error) if clock::now().since(begun) >= DROP_MILLIS => return Err(error),
+            Err(_) => tokio::time::sleep(LOOK).await,
+        }
     }
 }
 

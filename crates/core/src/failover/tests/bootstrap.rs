@@ -135,6 +135,30 @@ fn a_lost_lease_is_made_anew_above_every_known_epoch_and_everybody_with_a_volume
     assert_eq!(named(&world).map(|(member, ..)| member).as_deref(), Some("orders-1"));
 }
 
+/// The claims are all that is left of it. Its members are made again, of all that have data and not of as many as are asked
+/// for, so that they can be heard.
+#[test]
+fn a_cluster_that_is_made_again_over_the_volumes_of_a_deleted_one_gets_all_of_its_members_back() {
+    let mut world = empty();
+    world.cluster.base_config = false;
+    for member in ["1", "2", "3", "4", "5"] {
+        world.members.insert(name(member), Member { claim: true, ..Member::default() });
+    }
+    assert_eq!(steps(&world), ["write status: OperationStarted"]);
+    world.memory = decide(&world).memory;
+    assert_eq!(steps(&world), ["create primary Lease at epoch 1"]);
+    world.lease = raised().lease;
+    world.lease_mut().epoch = Epoch(1);
+    world.lease_mut().fence = Fence::default();
+    assert_eq!(steps(&world), ["write the base configuration"]);
+    world.cluster.base_config = true;
+    let Some(Step::Enrol { fence, .. }) = decide(&world).steps.pop() else { panic!("{:?}", steps(&world)) };
+    assert_eq!(fence.members, names(&["1", "2", "3", "4", "5"]));
+    world.lease_mut().fence = fence;
+    let instances = decide(&world).steps.pop();
+    assert_eq!(instances, Some(Step::SetInstances { instances: vec![1, 2, 3, 4, 5] }));
+}
+
 #[test]
 fn an_absent_secret_is_named_and_nothing_is_made_until_it_is_there() {
     let mut world = empty();
