@@ -12,6 +12,8 @@ pub const DEGRADED: &str = "Degraded";
 pub const FAILOVER_IN_PROGRESS: &str = "FailoverInProgress";
 /// A blocking operation ran past its deadline and waits for a person.
 pub const OPERATION_TIMED_OUT: &str = "OperationTimedOut";
+/// No member that could still be heard would show where all acknowledged writes are: somebody has to put a volume right.
+pub const DECISION_NEEDED: &str = "DecisionNeeded";
 /// The synchronous set is narrower than asked for, so that a failover may lose writes (failover.md F8).
 pub const SYNC_DEGRADED: &str = "SyncDegraded";
 /// A member that runs is not ready and says why.

@@ -47,6 +47,10 @@ pub struct MemberReport {
     /// a fresh copy, but is a candidate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unrecorded_attempt: Option<Promotion>,
+    /// Its folder was given up for that of a primary, by a rewind, and has not been consistent since (F12): it says no
+    /// position, and holds nothing that whoever it was rewound to has not had.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub inconsistent: bool,
     /// PostgreSQL's system identifier of its data folder (F14).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_id: Option<String>,

@@ -11,7 +11,7 @@ pub struct Entry {
 }
 
 /// Every day so far.
-pub const CORPUS: [Entry; 18] = [
+pub const CORPUS: [Entry; 24] = [
     Entry {
         name: "an answer to the picture of a status is lost, and the operator waits five minutes for it",
         seed: 71,
@@ -33,4 +33,16 @@ pub const CORPUS: [Entry; 18] = [
     Entry { name: "an older store is put back, and whoever runs is named without what the others have", seed: 2758 },
     Entry { name: "another of those, in a repair", seed: 3059 },
     Entry { name: "the deletion of an ended pod meets another write, and its name stays taken", seed: 408 },
+    Entry { name: "a standby waits for ever for an address that the primary has left", seed: 3033 },
+    Entry { name: "nobody looks at a Lease again that runs out while nobody could take over", seed: 3578 },
+    Entry {
+        name: "a member that was being rewound keeps everybody waiting after an older store was put back",
+        seed: 1031,
+    },
+    Entry { name: "what a node said of its pods went with the store, and it does not say it again", seed: 3922 },
+    Entry { name: "another of those, of a pod whose status is the same number of changes old", seed: 1643 },
+    Entry {
+        name: "a primary's volume is lost while others are being rewound to it, and nobody asks for a person",
+        seed: 2008,
+    },
 ];

@@ -23,6 +23,8 @@ const PROBE: u64 = 1_000 * MS;
 struct Orders {
     pod: RefCell<Rc<PodObject>>,
     gone: Cell<bool>,
+    /// Its worker has ended: should the object be there again, in an older store, it gets another.
+    done: Cell<bool>,
     changed: crate::exec::Notify,
 }
 
@@ -134,8 +136,8 @@ fn order(world: &Rc<World>, host: usize, proc: Proc, workers: &Workers, pod: Rc<
         return;
     }
     let mut all = workers.borrow_mut();
-    if let Some(orders) = all.get(&pod.uid).filter(|orders| !orders.gone.get()) {
-        let news = orders.pod.borrow().deleting != pod.deleting;
+    if let Some(orders) = all.get(&pod.uid).filter(|orders| !orders.gone.get() && !orders.done.get()) {
+        let news = orders.pod.borrow().deleting != pod.deleting || orders.pod.borrow().said != pod.said;
         orders.pod.replace(pod);
         if news {
             orders.changed.notify();
@@ -145,10 +147,16 @@ fn order(world: &Rc<World>, host: usize, proc: Proc, workers: &Workers, pod: Rc<
     let orders = Rc::new(Orders {
         pod: RefCell::new(Rc::clone(&pod)),
         gone: Cell::new(false),
+        done: Cell::new(false),
         changed: crate::exec::Notify::new(&world.exec),
     });
     all.insert(pod.uid.clone(), Rc::clone(&orders));
-    world.exec.spawn(proc, work(Rc::clone(world), host, orders));
+    let world = Rc::clone(world);
+    let exec = Rc::clone(&world.exec);
+    exec.spawn(proc, async move {
+        work(world, host, Rc::clone(&orders)).await;
+        orders.done.set(true);
+    });
 }
 
 /// Ends everything in a container at once.
@@ -230,17 +238,19 @@ fn run(world: &Rc<World>, orders: &Orders) -> Rc<Container> {
 
 /// Returns when the container is empty, or the pod's object is gone.
 async fn look_on(world: &Rc<World>, place: Place, orders: &Rc<Orders>, container: &Rc<Container>) {
-    let mut said = None;
+    let (mut said, mut said_at) = (None, 0);
     loop {
         let (seen, mine) = (orders.changed.version(), container.orders.version());
         if container.gone.get() || orders.gone.get() {
             return;
         }
         let ready = container.health.get().ready && container.frozen.get() == 0;
-        if said != Some(ready) {
-            let running = Said::Running { container: container.id.clone(), ready };
+        let running = Said::Running { container: container.id.clone(), ready };
+        // What the API shows differs where an older store was put back: it is said again, as a kubelet does.
+        let forgotten = orders.pod.borrow().said != running && world.now().saturating_sub(said_at) >= PROBE;
+        if said != Some(ready) || forgotten {
             if try_to_say(world, place, orders, running).await {
-                said = Some(ready);
+                (said, said_at) = (Some(ready), world.now());
             }
             if said.is_none() || container.gone.get() {
                 world.sleep(50 * MS).await;

@@ -9,8 +9,10 @@ use crate::rules::Rules;
 use crate::server::Phase;
 use crate::strike;
 use crate::world::{MS, Setup, World};
-use coregent_core::failover::SwitchoverRequest;
+use coregent_core::failover::{SwitchoverRequest, repair};
 use coregent_core::member::{Timing, WhenTooFew};
+use coregent_core::names::MemberName;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// A cluster that nothing disturbs is made in this time.
@@ -179,8 +181,20 @@ fn recover(world: &Rc<World>) {
             return;
         }
         if !until(world, RECOVERED, is_well) {
-            if world.oracle.borrow().violations.is_empty() && !is_for_a_person(world) {
-                world.violation(format!("no progress: {}", ill(world)));
+            if world.oracle.borrow().violations.is_empty() {
+                match (is_for_a_person(world), asks(world)) {
+                    (true, true) => {}
+                    (true, false) => {
+                        world.violation(format!(
+                            "only a person can decide, and the status does not say so: {}",
+                            ill(world)
+                        ));
+                    }
+                    (false, asks) => {
+                        let asks = if asks { ", and a person is asked for" } else { "" };
+                        world.violation(format!("no progress: {}{asks}", ill(world)));
+                    }
+                }
             }
             return;
         }
@@ -229,11 +243,43 @@ fn ill(world: &Rc<World>) -> String {
     String::new()
 }
 
-/// An older store was put back, and a member's folder cannot be used: what it held nobody can know, and somebody has to
-/// accept that it may be lost (F14).
+/// What acknowledged writes there are cannot be told from the volumes that are left, whoever judges: so many of them are
+/// empty or given up to a primary that is gone that a set which counts has lost its quorum, or, where the record is older than
+/// its members, that not everybody's end is known (F7, F14).
 fn is_for_a_person(world: &World) -> bool {
-    let unusable = world.volumes.iter().any(|volume| volume.borrow().kept.unusable.is_some());
-    world.oracle.borrow().put_back && unusable
+    let readable =
+        |member: usize| {
+            world.volumes.get(member).map(|volume| volume.borrow()).is_some_and(|volume| {
+                volume.data.is_some() && volume.kept.unusable.is_none() && !volume.kept.inconsistent
+            })
+        };
+    let given_up = |member: usize| world.volumes.get(member).is_some_and(|volume| volume.borrow().kept.inconsistent);
+    let members = 0..world.setup.members;
+    let names: BTreeSet<MemberName> =
+        members.clone().filter(|member| readable(*member)).map(|member| world.setup.name(member)).collect();
+    let repairs = {
+        let store = world.store.borrow();
+        let active = &store.state.cluster.memory.operations.active;
+        active.as_ref().and_then(|active| active.reason.clone()).is_some_and(|why| why == repair::OLDER_STORE)
+    };
+    let unheard = repairs && members.into_iter().any(|member| !readable(member) && !given_up(member));
+    let Some(lease) = world.store.borrow().state.lease.clone() else { return false };
+    let complete = lease.fence.sync_sets.iter().filter(|set| set.complete && set.epoch < lease.epoch);
+    let complete = complete.map(|set| set.epoch).max().unwrap_or_default();
+    let mut counting = lease.fence.sync_sets.iter().filter(|set| set.epoch < lease.epoch && set.epoch >= complete);
+    let lost = counting.any(|set| {
+        let left = set.members.intersection(&names).count();
+        let primary = set.primary.as_ref().is_some_and(|primary| names.contains(primary));
+        !set.degraded && !primary && left < (set.members.len() + 1).saturating_sub(set.k as usize)
+    });
+    names.is_empty() || unheard || lost
+}
+
+/// The status asks for a person.
+fn asks(world: &World) -> bool {
+    let cluster = Rc::clone(&world.store.borrow().state.cluster);
+    let asked = cluster.picture.as_ref().and_then(|picture| picture.conditions.get("DecisionNeeded"));
+    asked.is_some_and(|condition| condition.holds)
 }
 
 fn is_well(world: &Rc<World>) -> bool {

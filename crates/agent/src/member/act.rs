@@ -100,7 +100,8 @@ impl<E: Engine> Agent<E> {
     pub(super) fn begin(&mut self, job: Job) {
         let kind = job.kind();
         if let Some(running) = &self.job {
-            let gives_way = kind == JobKind::Leave && running.kind.gives_way();
+            let gives_way = (kind == JobKind::Leave && running.kind.gives_way())
+                || (kind == JobKind::Follow && running.kind == JobKind::Follow);
             if !gives_way && (kind != JobKind::Stop || running.kind == JobKind::Stop) {
                 return;
             }
@@ -108,6 +109,9 @@ impl<E: Engine> Agent<E> {
         }
         if kind == JobKind::Promote {
             self.was_writable = true;
+        }
+        if let Some(towards) = job.towards() {
+            self.towards = towards.cloned();
         }
         if let Job::Stop { reason: member::UNEXPECTED_PRIMARY, .. } = &job {
             self.unexpected_primary = true;

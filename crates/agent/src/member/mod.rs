@@ -13,7 +13,7 @@ use crate::engine::{Engine, ServerEnd, Status};
 use crate::health::{Health, Shown};
 use crate::lease::{self, Seen, Written};
 use crate::report::{Publisher, Wanted};
-use coregent_core::member::{self, Data, Decision, Held, Job, JobKind, Purpose, decide};
+use coregent_core::member::{self, Data, Decision, Held, Job, JobKind, Purpose, Source, decide};
 use coregent_core::names::{Epoch, HolderIdentity, Monotonic};
 use coregent_core::report::{MemberReport, SourceReached};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -139,6 +139,8 @@ pub(crate) struct Agent<E: Engine> {
     data: Data,
     leaving: bool,
     job: Option<Running>,
+    /// Whom the newest start or follow that was begun is to stream from.
+    towards: Option<Source>,
     serial: u64,
     server_serial: u64,
     /// Grows with every job that begins or ends: a poll that spans one says nothing.
@@ -187,6 +189,7 @@ impl<E: Engine> Agent<E> {
             data: Data::Absent,
             leaving: false,
             job: None,
+            towards: None,
             serial: 0,
             server_serial: 0,
             generation: Rc::new(Cell::new(0)),

@@ -40,6 +40,7 @@ impl<E: Engine> Agent<E> {
             engine: self.status.engine.clone(),
             was_writable: self.was_writable,
             job: self.job.as_ref().map(|job| job.kind),
+            towards: self.towards.clone(),
             retry: self.failures.map(|(kind, _, at)| (kind, at)),
             failing: self.failed_starts >= super::events::FAILED_STARTS,
             writing: self.writing,
@@ -67,6 +68,7 @@ impl<E: Engine> Agent<E> {
             state: decision.state,
             position,
             unrecorded_attempt: world.unrecorded_attempt().cloned(),
+            inconsistent: world.volume.inconsistent,
             system_id: match &world.volume.data {
                 member::Data::Present { system_id } => Some(system_id.clone()),
                 _ => None,

@@ -1,5 +1,6 @@
 //! Whom to name (F6, F7, F9, F10): pure arithmetic over the reports of one election round.
 
+use super::dead_end;
 use super::electorate::{Electorate, counting_sets};
 use super::memory::Lossless;
 use super::standing::Standing;
@@ -95,10 +96,14 @@ impl Round<'_> {
             .members
             .iter()
             .filter(|(name, member)| (member.claim || member.has_data()) && !self.electorate.left.contains_key(*name))
+            .filter(|(_, member)| !self.has_nothing_of_its_own(member))
             .map(|(name, _)| name.as_str())
             .collect();
         if silent.is_empty() {
             return None;
+        }
+        if let Some(why) = self.dead_end() {
+            return Some(Choice::Wait { why, again: None });
         }
         let reason = self.world.operations().active.as_ref().and_then(|active| active.reason.as_deref());
         let (found, advice) = match reason {
@@ -112,6 +117,15 @@ impl Round<'_> {
             "{found}: nobody is promoted until every member with a volume has reported; missing: {missing}{advice}"
         );
         Some(Choice::Wait { why, again: None })
+    }
+
+    fn has_nothing_of_its_own(&self, member: &super::world::Member) -> bool {
+        let report = member.report.as_ref().filter(|_| self.world.is_live(member));
+        report.is_some_and(|report| dead_end::has_nothing_of_its_own(report, self.lease))
+    }
+
+    fn dead_end(&self) -> Option<String> {
+        dead_end::found(self.world, self.lease, &self.electorate)
     }
 
     /// F14: the sets of such a record do not say where acknowledged writes are, so that only the newest of all will do,
@@ -192,7 +206,9 @@ impl Round<'_> {
                 .filter(|(_, standing)| self.electorate.candidates.values().all(|other| standing.covers(*other))),
         };
         match chosen {
-            None => self.wait("those that left do not make up a quorum of every recorded sync set", REPORT_WAIT),
+            None => {
+                self.wait_for_good("those that left do not make up a quorum of every recorded sync set", REPORT_WAIT)
+            }
             Some((member, _)) if self.is_early_for(member) => {
                 self.wait("members that run have not left yet", IN_PLACE_WAIT)
             }
@@ -223,7 +239,7 @@ impl Round<'_> {
             return Choice::Chosen(Chosen { must_reach, rest_of_log: Some(rest), ..chosen });
         }
         let Some((member, standing)) = self.newest(&able) else {
-            return self.wait("no member that runs has left yet", ASYNC_WAIT);
+            return self.wait_for_good("no member that runs has left yet", ASYNC_WAIT);
         };
         match self.old_primary() {
             _ if self.is_early_for(member) => self.wait("members that run have not left yet", IN_PLACE_WAIT),
@@ -448,6 +464,11 @@ impl Round<'_> {
 
     fn previous_primary(&self) -> Option<MemberName> {
         super::loss::previous_primary(self.world, self.lease)
+    }
+
+    /// For somebody who may yet come, or for a person.
+    fn wait_for_good(&self, why: &str, bound: u64) -> Choice {
+        self.wait(&self.dead_end().unwrap_or_else(|| why.to_owned()), bound)
     }
 
     fn wait(&self, why: &str, bound: u64) -> Choice {

@@ -83,6 +83,11 @@ pub fn of_holder(world: &World, lease: &Lease, holder: &HolderIdentity) -> Findi
         if stands_unpromoted(world, lease, holder) && another_has_data(world, &holder.member) {
             findings.bear(world, FACT_UNPROMOTED, patience(world, UNPROMOTED_FOR), NOT_PROMOTED);
         }
+        // Once its Lease has run out others may do better as well, and nothing else need change by then.
+        if !lease.is_expired(world) {
+            let expires = world.cluster.lease_duration.saturating_sub(silent_for).max(1);
+            findings.again = Some(findings.again.map_or(expires, |again| again.min(expires)));
+        }
         return findings;
     }
     let pod = world.members.get(&holder.member).and_then(|member| member.pod.as_ref());

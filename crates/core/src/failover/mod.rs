@@ -3,11 +3,13 @@
 //!
 //! The folder reads like the protocol: [`world`] is what is seen, [`bootstrap`] makes a cluster once and only once,
 //! [`repair`] deals with an API that is older than its members, [`granted`] watches a named primary, [`loss`] says
-//! when it counts as lost, [`round`] holds an election over the [`electorate`], [`choose`] picks, [`proof`] judges the
+//! when it counts as lost, [`round`] holds an election over the [`electorate`], [`choose`] picks, [`dead_end`] says when only
+//! a person can, [`proof`] judges the
 //! old holder, [`labels`] says who is told to clients, [`switchover`] plans, [`instances`] grows the cluster, and
 //! [`picture`] tells people.
 
 pub mod choose;
+pub mod dead_end;
 pub mod decision;
 pub mod electorate;
 pub mod labels;

@@ -1,5 +1,6 @@
 //! What the status shows to people. Derived anew each time; nothing is decided from it.
 
+use super::dead_end;
 use super::labels;
 use super::memory::Memory;
 use super::world::{Member, Mode, World};
@@ -188,6 +189,9 @@ fn conditions(
     let late = step.is_some_and(|active| active.outcome == Some(Outcome::TimedOut));
     let message = step.filter(|_| late).map(|active| format!("{} (id {})", active.step_id, active.id));
     set("OperationTimedOut", late, if late { "TimedOut" } else { "InTime" }, message.unwrap_or_default());
+    let asks = diagnostics.iter().find(|line| line.starts_with(dead_end::FOR_A_PERSON));
+    let reason = if asks.is_some() { "WritesCannotBeFound" } else { "NotNeeded" };
+    set("DecisionNeeded", asks.is_some(), reason, asks.cloned().unwrap_or_default());
     let surplus = surplus(world);
     let reason = if surplus.is_some() { "ScaleDownNotSupported" } else { "AsAsked" };
     set("SurplusMembers", surplus.is_some(), reason, surplus.unwrap_or_default());

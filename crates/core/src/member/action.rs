@@ -180,6 +180,15 @@ pub struct Decision {
 }
 
 impl Job {
+    /// Whom it makes the server stream from, where it is about that.
+    pub fn towards(&self) -> Option<Option<&Source>> {
+        match self {
+            Job::Start { follow, .. } => Some(follow.as_ref().map(|(source, _)| source)),
+            Job::Follow { source, .. } => Some(Some(source)),
+            _ => None,
+        }
+    }
+
     /// Which it is.
     pub fn kind(&self) -> JobKind {
         match self {

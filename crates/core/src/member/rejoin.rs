@@ -5,7 +5,7 @@ use crate::lsn::Lsn;
 use crate::member::action::{Job, Source};
 use crate::member::decide::{Outline, idle, idle_names};
 use crate::member::sync_set;
-use crate::member::world::{Data, Engine, PrimaryLease, Standby, World};
+use crate::member::world::{Data, Engine, JobKind, PrimaryLease, Standby, World};
 use crate::position::{Position, Promotion};
 
 /// How this member's history stands to the holder's.
@@ -48,7 +48,17 @@ pub(super) fn rejoin(world: &World, lease: &PrimaryLease, fence: &Fence, out: &m
     match &world.engine {
         Engine::Standby(standby) => standing(world, fence, standby, source, out),
         Engine::Stopped { position } => stopped(world, fence, position.as_ref(), won, source, out),
-        Engine::Starting | Engine::Writable(_) => {}
+        Engine::Starting => starting(world, &source, out),
+        Engine::Writable(_) => {}
+    }
+}
+
+/// A rewound server answers only once it has got what it lacks from its source: where that is reached elsewhere by now, its
+/// pod having come back in an unchanged epoch, it is started anew towards it.
+fn starting(world: &World, source: &Source, out: &mut Outline) {
+    let elsewhere = world.towards.as_ref().is_some_and(|towards| towards != source);
+    if world.volume.inconsistent && elsewhere && idle(world) {
+        out.stop(world, false, false, "the primary that it was rewound to is reached elsewhere by now");
     }
 }
 
@@ -66,7 +76,9 @@ fn standing(world: &World, fence: &Fence, standby: &Standby, source: Source, out
         Relation::BeyondFork(_) => out.stop(world, false, false, "its log goes on beyond the fork"),
         // Losers follow before the target has promoted and pass the switch by themselves (F6).
         Relation::Follows | Relation::ForkUnknown if standby.source.as_ref() != Some(&source) => {
-            if idle(world) {
+            // One that waits for another source, or for this one where it was before, may wait for ever.
+            let elsewhere = world.job == Some(JobKind::Follow) && world.towards.as_ref() != Some(&source);
+            if idle(world) || elsewhere {
                 out.begin(world, Job::Follow { source, chain: fence.chain.clone() });
             }
         }

@@ -288,6 +288,9 @@ pub struct World {
     pub was_writable: bool,
     /// The job that runs on the engine.
     pub job: Option<JobKind>,
+    /// Whom the newest start or follow that was begun is to stream from. A server that starts, and a follow that waits for
+    /// its source to listen, show nothing of it themselves.
+    pub towards: Option<Source>,
     /// A job of this kind failed: none is started before this instant.
     pub retry: Option<(JobKind, Monotonic)>,
     /// The server has ended several times while it was starting: see [`World::is_given_up`].

@@ -266,6 +266,9 @@ impl Worker {
         let metadata_changed = pod.metadata.labels != self.state.pod.metadata.labels
             || pod.metadata.annotations != self.state.pod.metadata.annotations;
         self.stale |= metadata_changed;
+        if !self.frozen {
+            self.publisher.shown(pod.status.as_ref());
+        }
         self.state.pod = pod;
         if deleted {
             let grace = grace.and_then(|g| u64::try_from(g).ok()).map_or(self.grace(), Duration::from_secs);

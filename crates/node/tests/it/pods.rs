@@ -23,6 +23,7 @@ tests![
     an_image_that_is_not_here_is_explained,
     a_changed_config_map_reaches_a_running_container,
     a_pod_is_ready_when_its_probe_says_so,
+    what_was_said_of_a_pod_is_said_again_where_an_older_store_was_put_back,
     a_restarted_node_runs_the_same_pods_again_with_the_same_address,
 ];
 
@@ -237,6 +238,20 @@ fn a_pod_is_ready_when_its_probe_says_so() {
         assert!(!is_ready(pod.status.as_ref().unwrap()));
         std::fs::write(shared.path().join("go"), "").unwrap();
         world.until("p", "readiness", is_ready).await;
+    });
+}
+
+/// A day of the simulator: the pod's containers ran, the store said that none was made yet, and nobody said otherwise again.
+fn what_was_said_of_a_pod_is_said_again_where_an_older_store_was_put_back() {
+    fixture::run(|world| async move {
+        world.pod("p", json!({"containers": [ready_once(sh("touch /tmp/ready; exec sleep 1000"))]})).await;
+        let before = world.until("p", "readiness", is_ready).await.status.unwrap();
+        let older = json!({"status": {"phase": "Pending", "containerStatuses": null}});
+        world.pods().patch_status("p", &PatchParams::default(), &Patch::Merge(&older)).await.unwrap();
+        let after = world.until("p", "the same container", |s| container(s, "main").is_some()).await.status.unwrap();
+        assert_eq!((phase(&after), is_ready(&after)), ("Running", true));
+        let id = |status| container(status, "main").unwrap().container_id.clone();
+        assert_eq!(id(&after), id(&before));
     });
 }
 

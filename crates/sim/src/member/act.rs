@@ -121,7 +121,8 @@ impl Agent {
     pub(super) fn begin(&mut self, job: Job) {
         let kind = job.kind();
         if let Some(running) = &self.job {
-            let gives_way = kind == JobKind::Leave && running.kind.gives_way();
+            let gives_way = (kind == JobKind::Leave && running.kind.gives_way())
+                || (kind == JobKind::Follow && running.kind == JobKind::Follow);
             if !gives_way && (kind != JobKind::Stop || running.kind == JobKind::Stop) {
                 return;
             }
@@ -129,6 +130,9 @@ impl Agent {
         }
         if kind == JobKind::Promote {
             self.was_writable = true;
+        }
+        if let Some(towards) = job.towards() {
+            self.towards = towards.cloned();
         }
         self.container.doing.set(name_of(kind));
         self.world.note(&self.me.member, || format!("begins {kind:?}"));

@@ -11,7 +11,8 @@ use crate::watch::{Manner, Seen, follow};
 use crate::world::{MS, World};
 use coregent_core::fence::Fence;
 use coregent_core::member::{
-    self, Data, Decision, Engine, Held, Job, JobKind, Mode, PrimaryLease, Purpose, Settings, Timing, Volume, decide,
+    self, Data, Decision, Engine, Held, Job, JobKind, Mode, PrimaryLease, Purpose, Settings, Source, Timing, Volume,
+    decide,
 };
 use coregent_core::names::{Epoch, HolderIdentity, Monotonic};
 use std::cell::RefCell;
@@ -71,6 +72,8 @@ struct Agent {
     data: Data,
     leaving: bool,
     job: Option<Running>,
+    /// Whom the newest start or follow that was begun is to stream from.
+    towards: Option<Source>,
     serial: u64,
     server_serial: u64,
     generation: Rc<std::cell::Cell<u64>>,
@@ -138,6 +141,7 @@ pub(crate) async fn run(world: Rc<World>, container: Rc<Container>) {
         data: Data::Absent,
         leaving: false,
         job: None,
+        towards: None,
         serial: 0,
         server_serial: 0,
         generation: Rc::default(),
@@ -324,6 +328,7 @@ impl Agent {
             engine: self.status.engine.clone(),
             was_writable: self.was_writable,
             job: self.job.as_ref().map(|job| job.kind),
+            towards: self.towards.clone(),
             retry: self.failures.map(|(kind, _, at)| (kind, at)),
             failing: self.failed_starts >= events::FAILED_STARTS,
             writing: self.writing,

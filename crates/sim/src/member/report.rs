@@ -154,6 +154,7 @@ impl Agent {
             state: decision.state,
             position: position(&world.engine).filter(|_| !world.volume.inconsistent).cloned(),
             unrecorded_attempt: world.unrecorded_attempt().cloned(),
+            inconsistent: world.volume.inconsistent,
             system_id: match &world.volume.data {
                 member::Data::Present { system_id } => Some(system_id.clone()),
                 _ => None,

@@ -24,6 +24,7 @@ struct Held {
     facts: BTreeMap<String, Monotonic>,
     step: Option<(String, Monotonic)>,
     picture_at: Option<u64>,
+    diagnostics: Vec<String>,
 }
 
 /// What a step was decided on.
@@ -67,6 +68,10 @@ async fn reconcile(run: &Rc<Run>, held: &mut Held, term: u32) -> Result<u64, Fai
         let decision = decide(&view.world);
         remember_facts(held, &view.world, &decision);
         run.world.check_decision(&view.world, &decision);
+        if held.diagnostics != decision.diagnostics {
+            held.diagnostics.clone_from(&decision.diagnostics);
+            run.world.note(&run.identity, || format!("says: {}", decision.diagnostics.join("; ")));
+        }
         if decision.steps.is_empty() {
             return rest(run, held, &view, &decision).await;
         }

@@ -516,3 +516,34 @@ fn a_name_is_written_last_after_strip_stamp_and_the_operation() {
     let active = decide(&world).memory.operations.active.unwrap();
     assert_eq!((active.step_id, active.epoch), (StepId::PrimaryDbFailingOver, 2));
 }
+
+/// Days of the simulator: the primary lost its volume while others were being rewound to it or copied from it.
+#[test]
+fn a_person_is_asked_only_where_nobody_can_be_waited_for() {
+    type Change = fn(&mut World);
+    let table: [(&str, Change, bool); 6] = [
+        ("one is empty, one given up to it", |_| {}, true),
+        ("one is empty, the folder of one cannot be used", |w| w.report_mut("2").state = MemberState::Failed, true),
+        ("one still recovers", |w| w.report_mut("2").state = MemberState::Recovering, false),
+        ("one has not heard of the round", |w| w.report_mut("2").epoch = Epoch(1), false),
+        ("the host of one is away", |w| w.lost("2"), false),
+        ("the one that is left is enough", |w| w.lease_mut().fence.sync_sets = vec![set(1, "1", &["3"], true)], false),
+    ];
+    for (what, change, expected) in table {
+        let mut world = raised();
+        world.lease_mut().fence.release = None;
+        world.lease_mut().epoch_since = Monotonic(NOW - 10_000);
+        world.leaves("3", 2, 900, &[]);
+        for member in ["1", "2"] {
+            let report = world.report_mut(member);
+            (report.epoch, report.position, report.left) = (Epoch(2), None, None);
+        }
+        world.report_mut("1").state = MemberState::WaitingForSource;
+        world.report_mut("2").state = MemberState::Stopped;
+        world.report_mut("2").inconsistent = true;
+        change(&mut world);
+        let condition = &decide(&world).picture.conditions["DecisionNeeded"];
+        assert_eq!(condition.holds, expected, "{what}: {}", condition.message);
+        assert_eq!(condition.message.contains("orders-1: its volume is empty"), expected, "{what}");
+    }
+}

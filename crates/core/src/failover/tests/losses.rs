@@ -352,3 +352,18 @@ fn a_holder_that_is_gone_for_good_does_not_keep_out_a_member_that_waits_to_be_re
         assert_eq!(begun, raises, "{what}");
     }
 }
+
+/// A day of the simulator: the last of the others came back while the Lease of a lost volume's holder still ran, and nothing
+/// happened any more that would have let anybody look at it again.
+#[test]
+fn while_nobody_could_take_over_the_lease_is_looked_at_when_it_runs_out() {
+    let table = [(NOW - 2_000, Some(4_000)), (NOW - 5_999, Some(1)), (NOW - 6_000, None)];
+    for (renewed, expected) in table {
+        let mut world = healthy();
+        world.lease_mut().unchanged_since = Monotonic(renewed);
+        for member in ["2", "3"] {
+            world.report_mut(member).state = MemberState::Stopped;
+        }
+        assert_eq!(super::loss::of_holder(&world, world.lease().unwrap(), &holder("1")).again, expected, "{renewed}");
+    }
+}

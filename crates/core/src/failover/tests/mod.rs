@@ -69,6 +69,7 @@ pub(super) fn report(member: &str, epoch: u64, state: MemberState, lsn: u64) -> 
         state,
         position: Some(Position { timeline: Timeline(1), lsn: Lsn(lsn), chain: Vec::new() }),
         unrecorded_attempt: None,
+        inconsistent: false,
         system_id: Some("7".into()),
         standbys: Vec::new(),
         flushed_lsn: None,

@@ -195,3 +195,27 @@ fn an_epoch_that_has_been_another_round_before_is_raised_once_more() {
         "a recorded one is no sign of it"
     );
 }
+
+/// Days of the simulator: a member was being rewound when the older store was put back, and everybody waited for its end, which
+/// it cannot have before somebody is primary.
+#[test]
+fn after_it_a_member_that_was_given_up_to_a_primary_is_not_waited_for_once_all_others_are_heard() {
+    type Change = fn(&mut World);
+    let table: [(&str, Change, Option<&str>); 5] = [
+        ("it has heard of this round", |_| {}, Some("orders-2")),
+        ("what it said is of an earlier round", |w| w.report_mut("3").epoch = Epoch(7), None),
+        ("it does not run, so that nobody knows what has become of it", |w| w.lost("3"), None),
+        ("its folder is whole and not read yet", |w| w.report_mut("3").inconsistent = false, None),
+        ("another is not heard", |w| w.report_mut("1").left = None, None),
+    ];
+    for (what, change, expected) in table {
+        let mut world = everybody_left();
+        world.leaves("2", 8, 900, &[promotion(7, "2", 4, Some(800))]);
+        world.lease_mut().fence.history = vec![win(7, "2", 4, 800)];
+        let report = world.report_mut("3");
+        (report.inconsistent, report.position, report.left) = (true, None, None);
+        report.state = MemberState::Stopped;
+        change(&mut world);
+        assert_eq!(named(&world).map(|(member, ..)| member).as_deref(), expected, "{what}");
+    }
+}

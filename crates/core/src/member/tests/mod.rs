@@ -118,6 +118,7 @@ fn world(index: u32, lease: PrimaryLease) -> World {
         engine: Engine::Stopped { position: Some(at(100, &[])) },
         was_writable: false,
         job: None,
+        towards: None,
         retry: None,
         failing: false,
         writing: false,

@@ -180,6 +180,36 @@ fn f6_losers_follow_at_the_grant_and_copy_the_chain_first() {
     assert_eq!(job(&loser), None, "named, but not taken: nobody to follow yet");
 }
 
+/// Days of the simulator: the holder's pod came back with another address in an unchanged epoch, and who waited for the old
+/// one to listen did so for ever.
+#[test]
+fn a_follow_that_waits_for_another_address_gives_way_to_one_towards_the_holders_own() {
+    let elsewhere = Source { address: "127.64.0.200:5432".to_owned(), ..source(2, 2) };
+    let table = [
+        (Some(JobKind::Follow), Some(elsewhere.clone()), true),
+        (Some(JobKind::Follow), Some(source(2, 2)), false),
+        (Some(JobKind::Slots), Some(elsewhere.clone()), false),
+        (None, Some(elsewhere.clone()), true),
+    ];
+    for (running, towards, begins) in table {
+        let mut loser = world(3, granted(false));
+        loser.engine = Engine::Standby(standby(90, &[]));
+        (loser.job, loser.towards) = (running, towards);
+        let begun = matches!(job(&loser), Some(Job::Follow { source: to, .. }) if to == source(2, 2));
+        assert_eq!(begun, begins, "{running:?}");
+    }
+    // A rewound server does not answer before it has got what it lacks: it is started anew.
+    for (inconsistent, towards, stops) in
+        [(true, elsewhere.clone(), true), (true, source(2, 2), false), (false, elsewhere, false)]
+    {
+        let mut loser = world(3, granted(true));
+        loser.engine = Engine::Starting;
+        loser.volume.inconsistent = inconsistent;
+        loser.towards = Some(towards);
+        assert_eq!(matches!(job(&loser), Some(Job::Stop { .. })), stops, "{inconsistent}");
+    }
+}
+
 #[test]
 fn f12_the_end_of_the_old_primarys_log_decides_how_it_comes_back() {
     let foreign = promotion(2, 1, 2, Some(80));

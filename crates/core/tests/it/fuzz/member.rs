@@ -207,6 +207,7 @@ fn unfit(t: &mut Tape) -> World {
         engine: engine(t, about),
         was_writable: t.coin(),
         job: t.maybe(48, |t| t.pick(&KINDS)),
+        towards: t.maybe(96, |t| Source { epoch: epoch(t, about), member: name(t), address: "127.64.0.2:5432".into() }),
         retry: t.maybe(32, |t| (t.pick(&KINDS), moment(t))),
         failing: t.chance(16),
         writing: t.chance(24),

@@ -254,7 +254,10 @@ fn one_thing_at_a_time(world: &World, decision: &Decision) -> Held {
     prop_assert!(jobs <= 1 && writes <= 1);
     if let (Some(running), Some(job)) = (world.job, job(decision)) {
         let leaves = job.kind() == JobKind::Leave && running.gives_way();
-        prop_assert!(leaves || (job.kind() == JobKind::Stop && running != JobKind::Stop));
+        // A follow gives way to one towards somebody, or somewhere, else.
+        let turns = running == JobKind::Follow
+            && matches!(job, Job::Follow { source, .. } if world.towards.as_ref() != Some(source));
+        prop_assert!(leaves || turns || (job.kind() == JobKind::Stop && running != JobKind::Stop));
     }
     for action in &decision.actions {
         if let Action::PersistEpoch(epoch) = action {

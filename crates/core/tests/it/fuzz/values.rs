@@ -242,6 +242,7 @@ pub(super) fn report(t: &mut Tape, member: &MemberName, about: u64) -> MemberRep
         state: state(t),
         position: t.maybe(232, position),
         unrecorded_attempt: t.maybe(24, promotion),
+        inconsistent: t.chance(24),
         system_id: t.maybe(220, |t| t.pick(&["7", "7", "7", "7", "8", ""]).to_owned()),
         standbys: t.some(3, |t| Standby {
             member: name(t),

@@ -129,6 +129,7 @@ pub(super) fn member_world(s: &State, i: usize, lease: &Lease, off: Off, clock: 
         engine,
         was_writable: m.was_writable,
         job: m.promoting.map(|_| coregent_core::member::JobKind::Promote),
+        towards: None,
         retry: None,
         failing: false,
         writing: false,
@@ -218,6 +219,7 @@ fn core_report(s: &State, i: usize, lease: &Lease, off: Off) -> MemberReport {
         state: STATES[usize::from(r.state)],
         position,
         unrecorded_attempt: None,
+        inconsistent: false,
         system_id: Some("7".to_owned()),
         source: r.reached.map(|(member, reached)| SourceReached {
             member: name(usize::from(member)),
