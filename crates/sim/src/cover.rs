@@ -1,5 +1,6 @@
 //! Which step met which fault, so that a million seeds is not a million times the same day.
 
+use crate::faults::STEPS;
 use std::collections::BTreeMap;
 
 /// Name of a kind of fault.
@@ -7,6 +8,10 @@ pub(crate) type FaultName = &'static str;
 
 /// What requests meet while another fault lasts.
 const LASTING: [FaultName; 3] = ["api-down", "cut-before", "cut-after"];
+
+/// What may wait for a request, see [`crate::net::Blow`].
+const BLOWS: [FaultName; 7] =
+    ["error-before", "answer-lost", "answer-silent", "conflict", "slow-request", "crash-before", "crash-after"];
 
 /// How often each step met each fault.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,6 +40,18 @@ impl Coverage {
     /// Different pairs of a step and a fault.
     pub fn pairs(&self) -> usize {
         self.hits.len()
+    }
+
+    /// What a request of each step may meet and has not met, one line a fault; empty once everything has happened.
+    pub fn never(&self) -> String {
+        let met = |step: &str, fault: FaultName| {
+            self.hits.keys().any(|(label, name)| label.starts_with(step) && *name == fault)
+        };
+        let lines = BLOWS.into_iter().filter_map(|fault| {
+            let missing: Vec<&str> = STEPS.into_iter().filter(|step| !met(step, fault)).collect();
+            (!missing.is_empty()).then(|| format!("{fault:<22} never at {}", missing.join(", ")))
+        });
+        lines.collect::<Vec<_>>().join("\n")
     }
 
     /// One line a fault: how often it happened and at which steps.

@@ -11,6 +11,7 @@ mod data;
 mod exec;
 mod faults;
 mod member;
+mod mutations;
 mod net;
 mod node;
 mod operator;
@@ -27,6 +28,7 @@ mod world;
 
 pub use corpus::{CORPUS, Entry};
 pub use cover::Coverage;
+pub use mutations::{MUTATIONS, Mutation};
 pub use rules::{Rule, Rules};
 pub use run::{Options, Report, plan, run};
 pub use shrink::shrink;

@@ -1,7 +1,7 @@
 //! `cargo run --release -p coregent-sim -- --seeds 0..100000`: see the library and docs/simulation.md.
 
 use clap::{Parser, ValueEnum};
-use coregent_sim::{Coverage, Options, Report, Rule, Rules, plan, run, shrink};
+use coregent_sim::{Coverage, MUTATIONS, Options, Report, Rule, Rules, plan, run, shrink};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -20,10 +20,10 @@ struct Arguments {
     /// Which world; `all` are all that there are.
     #[arg(long, value_enum, default_value = "database")]
     world: World,
-    /// Switch a safety rule off, to see that it is missed.
-    #[arg(long, value_parser = rule)]
-    off: Option<Rule>,
-    /// For each safety rule the first of `--seeds` that catches its absence.
+    /// Switch safety rules off, to see that they are missed.
+    #[arg(long, value_parser = rule, value_delimiter = ',')]
+    off: Vec<Rule>,
+    /// For each safety rule, or for those of `--off` together, the first of `--seeds` that catches its absence.
     #[arg(long)]
     mutations: bool,
     /// Run every seed twice and compare.
@@ -52,11 +52,14 @@ fn main() -> ExitCode {
     match arguments.world {
         World::Database | World::All => {}
     }
-    let off = arguments.off.map(Rules::only).unwrap_or_default();
+    let off = Rules::all(&arguments.off);
     let options = Options { off, ..Options::default() };
     let good = match arguments.seed {
         Some(seed) => one(seed, options, arguments.shrink),
-        None if arguments.mutations => mutations(arguments.seeds),
+        None if arguments.mutations && arguments.off.is_empty() => {
+            MUTATIONS.iter().fold(true, |all, mutation| mutate(mutation.off, arguments.seeds) && all)
+        }
+        None if arguments.mutations => mutate(&arguments.off, arguments.seeds),
         None => many(arguments.seeds, &options, arguments.twice),
     };
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -92,10 +95,9 @@ fn line(report: &Report) -> String {
 
 /// How to see a seed again.
 fn again(seed: u64, options: &Options) -> String {
-    let off = Rule::ALL
-        .into_iter()
-        .find(|rule| options.off.has(*rule))
-        .map_or(String::new(), |rule| format!(" --off {rule}"));
+    let off: Vec<String> =
+        Rule::ALL.into_iter().filter(|rule| options.off.has(*rule)).map(|rule| rule.to_string()).collect();
+    let off = if off.is_empty() { String::new() } else { format!(" --off {}", off.join(",")) };
     format!("cargo run --release -p coregent-sim -- --seed {seed}{off}")
 }
 
@@ -104,6 +106,7 @@ fn many((first, last): (u64, u64), options: &Options, twice: bool) -> bool {
     let (mut coverage, mut bad) = (Coverage::default(), 0_u64);
     let (mut faults, mut changes) = (Vec::new(), Vec::new());
     let (mut writes, mut millis, mut said) = (0_u64, 0_u64, begun);
+    let mut counting = 0_u64;
     for seed in first..last {
         let report = run(seed, options);
         if twice {
@@ -114,6 +117,7 @@ fn many((first, last): (u64, u64), options: &Options, twice: bool) -> bool {
             }
         }
         coverage.add(&report.coverage);
+        counting += u64::from(report.counts());
         faults.push(report.faults);
         changes.push(u64::from(report.changes));
         writes += report.writes;
@@ -135,10 +139,16 @@ fn many((first, last): (u64, u64), options: &Options, twice: bool) -> bool {
     let count = last - first;
     let minutes = begun.elapsed().as_secs_f64() / 60.0;
     println!("\n{}", coverage.table());
+    let never = coverage.never();
+    println!("\n{}", if never.is_empty() { "every step has met everything that may wait for it" } else { &never });
     println!("{} different pairs of a step and a fault\n", coverage.pairs());
     println!("faults a seed: {}; completed changes of primary: {}", spread(&mut faults), spread(&mut changes));
     println!("{writes} acknowledged writes in {} virtual hours", millis / 3_600_000);
     println!("{count} seeds in {minutes:.1} minutes ({:.0} a minute), {bad} bad", count as f64 / minutes);
+    println!(
+        "{counting} of them count: at least 50 faults and 2 completed changes ({:.0} a minute)",
+        counting as f64 / minutes
+    );
     bad == 0
 }
 
@@ -148,23 +158,30 @@ fn spread(values: &mut [u64]) -> String {
     format!("at least {}, median {median}", values.first().copied().unwrap_or_default())
 }
 
-/// Every rule in turn is switched off until a seed notices.
-fn mutations((first, last): (u64, u64)) -> bool {
-    let mut all = true;
-    for rule in Rule::ALL {
-        let options = Options { off: Rules::only(rule), ..Options::default() };
-        let begun = Instant::now();
-        let caught = (first..last).find_map(|seed| {
-            let report = run(seed, &options);
-            report.violations.into_iter().next().map(|what| (seed, what))
-        });
-        match caught {
-            Some((seed, what)) => println!("| {rule} | {seed} | {what} |"),
-            None => {
-                all = false;
-                println!("| {rule} | not within {first}..{last} | ({:.0} s) |", begun.elapsed().as_secs_f64());
-            }
+/// These rules are off until a seed notices: by a broken promise, or, where there is none, by the lack of progress, provided
+/// that the same seed is good with all rules on.
+fn mutate(off: &[Rule], (first, last): (u64, u64)) -> bool {
+    let options = Options { off: Rules::all(off), ..Options::default() };
+    let name = off.iter().map(ToString::to_string).collect::<Vec<_>>().join(" + ");
+    let begun = Instant::now();
+    let mut stuck = None;
+    for seed in first..last {
+        let report = run(seed, &options);
+        let good = || run(seed, &Options::default()).violations.is_empty();
+        if let Some(what) = report.broken().filter(|_| good()) {
+            println!("| {name} | {seed} | {what} |");
+            return true;
+        }
+        if stuck.is_none()
+            && let Some(what) = report.violations.first().filter(|_| good())
+        {
+            println!("{name} has been missed at {seed} already: {what}");
+            stuck = Some((seed, what.clone()));
         }
     }
-    all
+    match &stuck {
+        Some((seed, what)) => println!("| {name} | {seed} | {what} |"),
+        None => println!("| {name} | not within {first}..{last} | ({:.0} s) |", begun.elapsed().as_secs_f64()),
+    }
+    stuck.is_some()
 }

@@ -60,6 +60,9 @@ pub(crate) struct Oracle {
     /// The newest branch that acknowledged anything, with the container that did.
     newest: Option<(u32, u32)>,
     inits: u32,
+    /// When the Lease was last written by whom, and when a container's server left recovery (F11).
+    renewed: BTreeMap<String, Micros>,
+    recovered: BTreeMap<u32, Micros>,
     epoch: Epoch,
     targets: BTreeMap<Epoch, MemberName>,
     holder: String,
@@ -88,6 +91,8 @@ impl Oracle {
             orders: 0,
             newest: None,
             inits: 0,
+            renewed: BTreeMap::new(),
+            recovered: BTreeMap::new(),
             epoch: Epoch(0),
             targets: BTreeMap::new(),
             holder: String::new(),
@@ -196,6 +201,10 @@ impl World {
             });
         if !renewal {
             self.note_lease(&lease);
+        }
+        let again = self.oracle.borrow().seen.as_ref().is_none_or(|seen| seen.renewed != lease.renewed);
+        if again {
+            self.oracle.borrow_mut().renewed.insert(lease.holder.clone(), self.now());
         }
         self.oracle.borrow_mut().seen = Some(Rc::clone(&lease));
         let mut found = Vec::new();
@@ -389,6 +398,7 @@ pub(crate) fn starts(world: &World, container: &Container, _writable: bool) {
 
 /// A server has left crash recovery writable.
 pub(crate) fn writable(world: &World, container: &Container) {
+    world.oracle.borrow_mut().recovered.insert(container.serial, world.now());
     world.note(&container.name, || "is writable on its own timeline".into());
 }
 
@@ -407,6 +417,7 @@ pub(crate) fn promoted(
     let used = {
         let mut oracle = world.oracle.borrow_mut();
         oracle.made(branch, attempt.epoch);
+        oracle.recovered.insert(container.serial, world.now());
         oracle.timelines.insert(timeline, branch).is_some()
     };
     if used {
@@ -427,8 +438,22 @@ pub(crate) fn promoted(
     }
 }
 
+/// F11: a renewal that was sent after recovery had ended has succeeded before clients are let in.
+fn check_renewed(world: &World, container: &Container) {
+    let holder = format!("{}/{}/n{}", container.name, container.pod_uid, container.serial);
+    let early = {
+        let oracle = world.oracle.borrow();
+        let renewed = oracle.renewed.get(&holder).copied();
+        !oracle.put_back && renewed < oracle.recovered.get(&container.serial).copied()
+    };
+    if early && !world.is_off(crate::rules::Rule::F5Nonce) {
+        world.violation(format!("{} lets clients in before a renewal since its recovery ended", container.name));
+    }
+}
+
 /// A primary lets clients in: everything acknowledged must be there, or its loss be said.
 pub(crate) fn opened(world: &World, container: &Container) {
+    check_renewed(world, container);
     let Some(volume) = world.volumes.get(container.member).map(|volume| volume.borrow()) else { return };
     let Some(data) = &volume.data else { return };
     let order = world.oracle.borrow().branches.get(&data.branch()).map_or(0, |made| made.order);

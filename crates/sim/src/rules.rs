@@ -146,9 +146,9 @@ impl fmt::Display for Rule {
 pub struct Rules(u64);
 
 impl Rules {
-    /// Only this one is off.
-    pub fn only(rule: Rule) -> Rules {
-        Rules(1 << rule as u32)
+    /// All of these are off.
+    pub fn all(rules: &[Rule]) -> Rules {
+        Rules(rules.iter().fold(0, |bits, rule| bits | 1 << *rule as u32))
     }
 
     /// Whether `rule` is off.

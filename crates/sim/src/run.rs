@@ -47,6 +47,19 @@ pub struct Report {
     pub trace: String,
 }
 
+impl Report {
+    /// Whether the day was bad enough to count: fifty faults that took effect and two completed changes of primary.
+    pub fn counts(&self) -> bool {
+        self.faults >= 50 && self.changes >= 2
+    }
+
+    /// What was found that breaks a promise, and not only the lack of progress.
+    pub fn broken(&self) -> Option<&String> {
+        let soft = ["no progress", "the cluster is not made", "only a person can decide"];
+        self.violations.iter().find(|what| !soft.iter().any(|start| what.starts_with(start)))
+    }
+}
+
 /// How a run is made.
 #[derive(Clone, Debug, Default)]
 pub struct Options {

@@ -322,7 +322,10 @@ impl Store {
 
     /// Puts an older copy back, as a restore of the store's file does; whoever opens it marks the Lease.
     pub(crate) fn put_back(&mut self, older: State, marks: bool) {
+        // Revisions that the lost part handed out are not handed out again.
+        let reached = self.state.revision;
         self.state = older;
+        self.state.revision = reached;
         self.incarnation += 1;
         self.touched = [true; 5];
         if marks && self.state.lease.is_some() {

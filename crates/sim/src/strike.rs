@@ -67,7 +67,9 @@ fn kill_agent(world: &Rc<World>, container: &Rc<Container>) {
     }
     let (world_too, dead) = (Rc::clone(world), Rc::clone(container));
     world.exec.spawn(Proc::WORLD, async move {
-        world_too.takes(Stream::World, 1, 400).await;
+        // What nobody waits for any more lives as long as it has something to do.
+        let most = if world_too.is_off(crate::rules::Rule::F3Empty) { 7_000 } else { 400 };
+        world_too.takes(Stream::World, 1, most).await;
         while dead.frozen.get() > 0 && !dead.gone.get() {
             world_too.sleep(20 * MS).await;
         }
@@ -122,6 +124,8 @@ fn freeze_host(world: &Rc<World>, host: usize, millis: u64) {
 fn power_loss(world: &Rc<World>, host: usize, millis: u64) {
     let Some(known) = world.hosts.get(host).filter(|known| known.up.get()) else { return };
     known.up.set(false);
+    // Where all hosts of its members are away, the status goes on to name whom it named.
+    world.last_calm.set(world.last_calm.get().max(world.now() + millis.max(500) * MS));
     world.exec.kill(known.node.get());
     let dead: Vec<Rc<Container>> = {
         let all = world.containers.borrow();
@@ -218,6 +222,13 @@ pub(crate) fn strike(world: &Rc<World>, fault: &Fault) {
         }),
         Fault::Switchover(_) | Fault::SwitchoverAndKill(_) => switch_over(world, fault),
         Fault::DeletePod(..) | Fault::ForceDelete(_) => delete(world, fault),
+        Fault::ForceDeleteUnseen(who, millis) => {
+            let member = world.member(*who);
+            world.disturb(until(*millis));
+            cut(world, Place::Host(world.setup.host_of(member)), Place::Api, Way::Both, *millis);
+            let wait = world.chance(Stream::World, |rng| rng.between(100, 2_500));
+            after(world, wait, move |world| delete(world, &Fault::ForceDelete(Who::Member(member))));
+        }
         _ => strike_control(world, fault),
     }
 }

@@ -4,9 +4,9 @@ use super::{Agent, Event, Running, Written};
 use crate::rules::Rule;
 use crate::server::{self, Phase};
 use crate::world::{Failure, MS};
-use coregent_core::fence::{Fence, Proof};
-use coregent_core::member::{self, Action, Data, Decision, Engine, Job, JobKind, LeaseWrite, Names, Purpose, World};
-use coregent_core::names::Epoch;
+use coregent_core::fence::Fence;
+use coregent_core::member::{self, Action, Decision, Engine, Job, JobKind, LeaseWrite, Names, Purpose, World};
+use coregent_core::names::{Epoch, Monotonic};
 use coregent_core::position::Promotion;
 use std::rc::Rc;
 
@@ -182,7 +182,12 @@ impl Agent {
         if let Some(lease) = &mut world.lease
             && let Ok(fence) = &mut lease.fence
         {
+            if is_off(Rule::F2Duration) {
+                lease.since = Monotonic(lease.since.0.saturating_sub(4_000));
+            }
+            let free = lease.holder.is_none();
             if is_off(Rule::F1Target)
+                && free
                 && let Some(target) = &mut fence.target
             {
                 target.member = world.me.member.clone();
@@ -211,20 +216,9 @@ impl Agent {
             if is_off(Rule::F14Restored) {
                 fence.restored = false;
             }
-            if is_off(Rule::F14Grant)
-                && world.volume.data == Data::Absent
-                && let Some(target) = fence.target.as_mut().filter(|target| target.member == world.me.member)
-            {
-                target.proof = Proof::Bootstrap;
-                world.bootstrap_grant = true;
-                fence.system_id = None;
-                fence.history.clear();
-            }
         }
-        if is_off(Rule::F2Deadline)
-            && let Some(held) = &mut world.held
-        {
-            held.sent = world.now;
+        if is_off(Rule::F2Deadline) {
+            world.settings.timing.stop_by = 1_000_000;
         }
         if is_off(Rule::F11Renewal)
             && let (Some(held), Engine::Writable(writable)) = (&mut world.held, &world.engine)
@@ -273,6 +267,11 @@ impl Agent {
             && let Some(release) = write.fence.release.as_mut().filter(|_| write.purpose == Purpose::Release)
         {
             release.end_lsn.0 = release.end_lsn.0.saturating_sub(3_000);
+        }
+        if self.world.is_off(Rule::F7EmptySet) {
+            // Only what runs is empty, not what is recorded.
+            let empty = write.fence.sync_sets.iter_mut().filter(|set| set.members.is_empty());
+            empty.for_each(|set| set.degraded &= Some(set.epoch) != world.epoch());
         }
         if self.world.is_off(Rule::F7Complete) {
             for set in &mut write.fence.sync_sets {

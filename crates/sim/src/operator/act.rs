@@ -24,9 +24,12 @@ impl Run {
         }
         for step in steps {
             let step = tampered(self.world.off, step);
-            if self.world.is_off(Rule::F15Label)
-                && matches!(step, Step::Label { role, .. } if role != Some(Role::Primary))
-            {
+            let leads = |pod: &str| {
+                let mut pods = view.world.members.values().filter_map(|member| member.pod.as_ref());
+                pods.any(|known| known.name == *pod && known.role.as_deref() == Some(Role::Primary.as_str()))
+            };
+            // The leader's label stays where it is.
+            if self.world.is_off(Rule::F15Label) && matches!(&step, Step::Label { pod, .. } if leads(pod)) {
                 continue;
             }
             self.world.note(&self.identity, || format!("{step}"));
@@ -208,7 +211,7 @@ impl Run {
         let done = self.world.call(self.place, id, move |store| {
             store.delete_pod(&member, &uid, version, 1_000)?;
             // Somebody was named again since this was decided, and takes or holds the Lease.
-            let named = store.state.lease.as_ref().filter(|lease| lease.epoch > epoch);
+            let named = store.state.lease.as_ref().filter(|lease| lease.epoch >= epoch);
             let target = named.and_then(|lease| lease.fence.target.as_ref());
             told.set(target.is_some_and(|target| target.member == member));
             Ok(())

@@ -44,18 +44,18 @@ impl Cache {
             Seen::Listing => self.wrote[kind.index()] = false,
             Seen::Listed(objects, _) => {
                 self.listed[kind.index()] = true;
-                self.list(kind, objects, now);
+                self.list(world, kind, objects, now);
                 if kind == Kind::Leases && !world.is_off(Rule::F2Gap) {
                     self.start_anew(now);
                 }
             }
-            Seen::Changed(object) => self.change(object, now),
+            Seen::Changed(object) => self.change(world, object, now),
             Seen::Gap if kind == Kind::Leases && !world.is_off(Rule::F2Gap) => self.start_anew(now),
             Seen::Gap => {}
         }
     }
 
-    fn list(&mut self, kind: Kind, objects: Vec<Object>, now: Monotonic) {
+    fn list(&mut self, world: &World, kind: Kind, objects: Vec<Object>, now: Monotonic) {
         let replaces = !self.wrote[kind.index()];
         if kind == Kind::Pods {
             let there: BTreeSet<&MemberName> = objects
@@ -81,19 +81,19 @@ impl Cache {
                     }
                 }
                 Object::Pod(pod) => {
-                    self.judge(&pod, false);
+                    self.judge(world, &pod, false);
                     if replaces {
                         self.pods.insert(pod.member.clone(), pod);
                     } else {
                         self.put_pod(pod);
                     }
                 }
-                other => self.change(other, now),
+                other => self.change(world, other, now),
             }
         }
     }
 
-    fn change(&mut self, object: Object, now: Monotonic) {
+    fn change(&mut self, world: &World, object: Object, now: Monotonic) {
         match object {
             Object::Cluster(cluster) => self.put_cluster(cluster),
             Object::Lease(lease) => self.put_lease(lease, now, false),
@@ -104,11 +104,11 @@ impl Cache {
             }
             Object::Grant(member) => self.grant = Some(member),
             Object::Pod(pod) => {
-                self.judge(&pod, true);
+                self.judge(world, &pod, true);
                 self.put_pod(pod);
             }
             Object::PodGone(pod) => {
-                self.judge(&pod, true);
+                self.judge(world, &pod, true);
                 if self.pods.get(&pod.member).is_some_and(|held| held.uid == pod.uid) {
                     self.pods.remove(&pod.member);
                 }
@@ -194,11 +194,13 @@ impl Cache {
     }
 
     /// Notes the end of a container with the version of the status that first said so.
-    fn judge(&mut self, pod: &PodObject, in_order: bool) {
+    fn judge(&mut self, world: &World, pod: &PodObject, in_order: bool) {
         match &pod.said {
-            Said::Running { .. } => {
+            // The end of a container says nothing of another in the same pod.
+            Said::Running { .. } if !world.is_off(Rule::F4AfterRaise) => {
                 self.terminated.remove(&pod.uid);
             }
+            Said::Running { .. } => {}
             Said::Waiting => {}
             Said::Terminated { container } => {
                 let known = self.terminated.get(&pod.uid).is_some_and(|known| known.container_id == *container);

@@ -238,6 +238,7 @@ fn forged(off: Rules, mut world: World) -> World {
     if off == Rules::default() {
         return world;
     }
+    let begins_anew = is_empty(&world, world.grant.as_ref());
     if let LeaseView::Present(lease) = &mut world.lease {
         if off.has(Rule::F4AfterRaise) {
             lease.raised_at = 0;
@@ -269,6 +270,23 @@ fn forged(off: Rules, mut world: World) -> World {
             lease.fence.restored = false;
         }
         let epoch = lease.epoch;
+        if off.has(Rule::F4KillFirst)
+            && lease.fence.target.is_none()
+            && let Holder::Member(holder) = &lease.holder
+            && let Some(pod) = world.members.get_mut(&holder.member).and_then(|member| member.pod.as_mut())
+        {
+            // The holder's node is taken for one that does not answer.
+            pod.node_ready &= pod.uid != holder.pod_uid;
+        }
+        if off.has(Rule::F14Grant) && lease.fence.target.is_none() && begins_anew {
+            // What the cluster has is not looked at: whoever has the grant and nothing else begins anew.
+            let fence = Fence { members: lease.fence.members.clone(), ..Fence::default() };
+            lease.fence = fence;
+            lease.holder = Holder::Nobody;
+            world.memory.system_id = None;
+            let reports = world.members.values_mut().filter_map(|member| member.report.as_mut());
+            reports.for_each(|report| (report.position, report.system_id) = (None, None));
+        }
         for member in world.members.values_mut() {
             forge_member(off, member, epoch);
         }
@@ -276,14 +294,12 @@ fn forged(off: Rules, mut world: World) -> World {
     world
 }
 
+fn is_empty(world: &World, member: Option<&MemberName>) -> bool {
+    let report = member.and_then(|member| world.members.get(member)).and_then(|member| member.report.as_ref());
+    report.is_some_and(|report| report.state == coregent_core::report::MemberState::WaitingForSource)
+}
+
 fn forge_member(off: Rules, member: &mut Member, epoch: coregent_core::names::Epoch) {
-    if off.has(Rule::F4KillFirst)
-        && let Some(pod) = &mut member.pod
-    {
-        // The holder's node is taken for one that does not answer; candidates are live by another road.
-        let follows = member.report.as_ref().is_some_and(|report| report.left == Some(epoch));
-        pod.node_ready &= follows;
-    }
     let Some(report) = &mut member.report else { return };
     if off.has(Rule::F6Epoch) && report.position.is_some() {
         report.left = Some(epoch);

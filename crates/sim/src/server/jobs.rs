@@ -170,6 +170,12 @@ async fn leave(world: &Rc<World>, me: &Rc<Container>, epoch: Epoch) -> Result<()
     } else {
         crate::member::forget_durably(world, me, epoch);
     }
+    if world.is_off(Rule::F6Left) {
+        // It says that it has left, and streams on.
+        me.server.borrow_mut().settled = true;
+        me.changed.notify();
+        return Ok(());
+    }
     {
         let mut server = me.server.borrow_mut();
         server.source = None;
@@ -177,10 +183,6 @@ async fn leave(world: &Rc<World>, me: &Rc<Container>, epoch: Epoch) -> Result<()
         server.paused = false;
     }
     me.changed.notify();
-    if world.is_off(Rule::F6Left) {
-        me.server.borrow_mut().settled = true;
-        return Ok(());
-    }
     world.takes(me.stream(), 9, 30).await;
     answers(me)?;
     loop {

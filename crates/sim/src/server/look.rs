@@ -41,7 +41,7 @@ fn standby(world: &World, container: &Container, volume: &Volume, data: &Data) -
     server.since = None;
     let left_early = world.is_off(Rule::F6Left);
     member::Engine::Standby(Standby {
-        source: server.source.clone(),
+        source: server.source.clone().filter(|_| !(left_early && server.settled)),
         receiver: server.receiver.is_some() && !left_early,
         streaming: server.streaming,
         settled: server.settled,
