@@ -305,7 +305,12 @@ impl World {
                 }
             })
         };
-        let wrong = named.as_ref().is_some_and(|name| !truth(name));
+        // While nobody else could be primary the status goes on to name whom it named.
+        let could = |name: &MemberName| {
+            let containers = self.containers.borrow();
+            containers.iter().any(|other| other.name != *name && !other.gone.get() && self.is_readable(other.member))
+        };
+        let wrong = named.as_ref().is_some_and(|name| !truth(name) && could(name));
         let since = {
             let mut oracle = self.oracle.borrow_mut();
             oracle.false_since = if wrong { Some(oracle.false_since.unwrap_or(self.now())) } else { None };

@@ -260,12 +260,7 @@ fn ill(world: &Rc<World>) -> String {
 /// empty or given up to a primary that is gone that a set which counts has lost its quorum, or, where the record is older than
 /// its members, that not everybody's end is known (F7, F14).
 fn is_for_a_person(world: &World) -> bool {
-    let readable =
-        |member: usize| {
-            world.volumes.get(member).map(|volume| volume.borrow()).is_some_and(|volume| {
-                volume.data.is_some() && volume.kept.unusable.is_none() && !volume.kept.inconsistent
-            })
-        };
+    let readable = |member: usize| world.is_readable(member);
     let given_up = |member: usize| world.volumes.get(member).is_some_and(|volume| volume.borrow().kept.inconsistent);
     let members = 0..world.setup.members;
     let names: BTreeSet<MemberName> =

@@ -124,8 +124,6 @@ fn freeze_host(world: &Rc<World>, host: usize, millis: u64) {
 fn power_loss(world: &Rc<World>, host: usize, millis: u64) {
     let Some(known) = world.hosts.get(host).filter(|known| known.up.get()) else { return };
     known.up.set(false);
-    // Where all hosts of its members are away, the status goes on to name whom it named.
-    world.last_calm.set(world.last_calm.get().max(world.now() + millis.max(500) * MS));
     world.exec.kill(known.node.get());
     let dead: Vec<Rc<Container>> = {
         let all = world.containers.borrow();

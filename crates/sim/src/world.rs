@@ -364,6 +364,14 @@ impl World {
         never().await;
     }
 
+    /// Whether a member's data can be read by itself.
+    pub(crate) fn is_readable(&self, member: usize) -> bool {
+        self.volumes
+            .get(member)
+            .map(|volume| volume.borrow())
+            .is_some_and(|volume| volume.data.is_some() && volume.kept.unusable.is_none() && !volume.kept.inconsistent)
+    }
+
     /// The container that answers at an address.
     pub(crate) fn at_address(&self, address: &str) -> Option<Rc<Container>> {
         let containers = self.containers.borrow();
