@@ -10,6 +10,7 @@ mod cover;
 mod data;
 mod exec;
 mod faults;
+mod lasting;
 mod member;
 mod mutations;
 mod net;

@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     let good = match arguments.seed {
         Some(seed) => one(seed, options, arguments.shrink),
         None if arguments.mutations && arguments.off.is_empty() => {
-            MUTATIONS.iter().fold(true, |all, mutation| mutate(mutation.off, arguments.seeds) && all)
+            MUTATIONS.iter().filter(|mutation| !mutate(mutation.off, arguments.seeds)).count() == 0
         }
         None if arguments.mutations => mutate(&arguments.off, arguments.seeds),
         None => many(arguments.seeds, &options, arguments.twice),

@@ -2,7 +2,7 @@
 
 use crate::data::{Branch, Data};
 use crate::exec::Micros;
-use crate::server::{Container, Phase};
+use crate::server::Container;
 use crate::store::LeaseObject;
 use crate::world::{MS, Setup, World};
 use coregent_core::failover::{Decision, Lossless};
@@ -15,8 +15,6 @@ use std::rc::Rc;
 
 /// A whole host that thaws may acknowledge what it was about to, before its agent looks at the clock (F16).
 const THAW: Micros = 30 * MS;
-/// How long a status may go on to name a primary that is none, once nothing stands in the operators' way.
-const FALSE_PRIMARY: Micros = 30_000 * MS;
 
 /// A write that a client was told is there.
 #[derive(Clone, Debug)]
@@ -72,8 +70,8 @@ pub(crate) struct Oracle {
     /// Completed changes of the primary.
     pub(crate) changes: u32,
     pub(crate) last_ack: Micros,
-    false_since: Option<Micros>,
-    two_labels_since: Option<Micros>,
+    pub(crate) false_since: Option<Micros>,
+    pub(crate) two_labels_since: Option<Micros>,
     /// The store was put back: what it forgot is not held against anybody.
     pub(crate) put_back: bool,
     /// Volumes were lost.
@@ -290,54 +288,6 @@ impl World {
         let in_time = world.step_elapsed() < active.step_id.time_limit();
         if in_time && decision.steps.is_empty() && decision.requeue_after.is_none() {
             self.violation(format!("operation {:?} has neither a step nor a look again", active.step_id));
-        }
-    }
-
-    /// What holds for a while only: looked at now and then.
-    pub(crate) fn check_the_time(&self) {
-        let named = self.store.borrow().state.cluster.memory.primary.current.clone();
-        let truth = |name: &MemberName| {
-            let containers = self.containers.borrow();
-            containers.iter().any(|container| {
-                container.name == *name && !container.gone.get() && {
-                    let server = container.server.borrow();
-                    server.phase == Phase::Writable && server.open && !server.orphaned
-                }
-            })
-        };
-        // While nobody else could be primary the status goes on to name whom it named.
-        let could = |name: &MemberName| {
-            let containers = self.containers.borrow();
-            containers.iter().any(|other| other.name != *name && !other.gone.get() && self.is_readable(other.member))
-        };
-        let wrong = named.as_ref().is_some_and(|name| !truth(name) && could(name));
-        let since = {
-            let mut oracle = self.oracle.borrow_mut();
-            oracle.false_since = if wrong { Some(oracle.false_since.unwrap_or(self.now())) } else { None };
-            oracle.false_since
-        };
-        let calm = self.last_calm.get();
-        if let Some(since) = since
-            && self.now().saturating_sub(since.max(calm)) > FALSE_PRIMARY
-            && self.now() > calm
-        {
-            self.violation(format!("the status has named {named:?} for long, which is no primary"));
-            self.oracle.borrow_mut().false_since = None;
-        }
-        self.check_labels();
-    }
-
-    /// F15: never two pods with the leader's label for long.
-    fn check_labels(&self) {
-        let leaders = {
-            let store = self.store.borrow();
-            store.state.pods.values().filter(|pod| pod.role == Some(coregent_core::failover::Role::Primary)).count()
-        };
-        let mut oracle = self.oracle.borrow_mut();
-        oracle.two_labels_since = if leaders > 1 { Some(oracle.two_labels_since.unwrap_or(self.now())) } else { None };
-        if leaders > 1 && !oracle.put_back {
-            drop(oracle);
-            self.violation("two pods carry the leader's label".to_owned());
         }
     }
 

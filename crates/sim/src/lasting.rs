@@ -1,0 +1,59 @@
+//! What must not last: a status that names a dead primary, a label that two pods carry.
+
+use crate::exec::Micros;
+use crate::server::Phase;
+use crate::world::{MS, World};
+use coregent_core::names::MemberName;
+
+/// How long a status may go on to name a primary that is none, once nothing stands in the operators' way.
+const FALSE_PRIMARY: Micros = 30_000 * MS;
+
+impl World {
+    /// What holds for a while only: looked at now and then.
+    pub(crate) fn check_the_time(&self) {
+        let named = self.store.borrow().state.cluster.memory.primary.current.clone();
+        let truth = |name: &MemberName| {
+            let containers = self.containers.borrow();
+            containers.iter().any(|container| {
+                container.name == *name && !container.gone.get() && {
+                    let server = container.server.borrow();
+                    server.phase == Phase::Writable && server.open && !server.orphaned
+                }
+            })
+        };
+        // While nobody else could be primary the status goes on to name whom it named.
+        let could = |name: &MemberName| {
+            let containers = self.containers.borrow();
+            containers.iter().any(|other| other.name != *name && !other.gone.get() && self.is_readable(other.member))
+        };
+        let wrong = named.as_ref().is_some_and(|name| !truth(name) && could(name));
+        let since = {
+            let mut oracle = self.oracle.borrow_mut();
+            oracle.false_since = if wrong { Some(oracle.false_since.unwrap_or(self.now())) } else { None };
+            oracle.false_since
+        };
+        let calm = self.last_calm.get();
+        if let Some(since) = since
+            && self.now().saturating_sub(since.max(calm)) > FALSE_PRIMARY
+            && self.now() > calm
+        {
+            self.violation(format!("the status has named {named:?} for long, which is no primary"));
+            self.oracle.borrow_mut().false_since = None;
+        }
+        self.check_labels();
+    }
+
+    /// F15: never two pods with the leader's label for long.
+    fn check_labels(&self) {
+        let leaders = {
+            let store = self.store.borrow();
+            store.state.pods.values().filter(|pod| pod.role == Some(coregent_core::failover::Role::Primary)).count()
+        };
+        let mut oracle = self.oracle.borrow_mut();
+        oracle.two_labels_since = if leaders > 1 { Some(oracle.two_labels_since.unwrap_or(self.now())) } else { None };
+        if leaders > 1 && !oracle.put_back {
+            drop(oracle);
+            self.violation("two pods carry the leader's label".to_owned());
+        }
+    }
+}
