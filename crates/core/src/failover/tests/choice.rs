@@ -526,7 +526,7 @@ fn a_person_is_asked_only_where_nobody_can_be_waited_for() {
         ("one is empty, the folder of one cannot be used", |w| w.report_mut("2").state = MemberState::Failed, true),
         ("one still recovers", |w| w.report_mut("2").state = MemberState::Recovering, false),
         ("one has not heard of the round", |w| w.report_mut("2").epoch = Epoch(1), false),
-        ("the host of one is away", |w| w.lost("2"), false),
+        ("the host of one is away", |w| w.pod_mut("2").running = false, false),
         ("the one that is left is enough", |w| w.lease_mut().fence.sync_sets = vec![set(1, "1", &["3"], true)], false),
     ];
     for (what, change, expected) in table {

@@ -204,7 +204,7 @@ fn after_it_a_member_that_was_given_up_to_a_primary_is_not_waited_for_once_all_o
     let table: [(&str, Change, Option<&str>); 5] = [
         ("it has heard of this round", |_| {}, Some("orders-2")),
         ("what it said is of an earlier round", |w| w.report_mut("3").epoch = Epoch(7), None),
-        ("it does not run, so that nobody knows what has become of it", |w| w.lost("3"), None),
+        ("it does not run, so that nobody knows what has become of it", |w| w.pod_mut("3").running = false, None),
         ("its folder is whole and not read yet", |w| w.report_mut("3").inconsistent = false, None),
         ("another is not heard", |w| w.report_mut("1").left = None, None),
     ];
