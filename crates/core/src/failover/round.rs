@@ -19,6 +19,7 @@ use crate::fence::{Fence, Proof, Target};
 use crate::lsn::Lsn;
 use crate::names::MemberName;
 use crate::operation::StepId;
+use crate::position::Promotion;
 use crate::wallclock::Timestamp;
 
 /// The operation of a round that nobody remembers having opened.
@@ -168,7 +169,13 @@ fn lost_from(world: &World, lease: &Lease, chosen: &Chosen) -> Option<Lsn> {
     let chain = report.position.as_ref()?.chain.as_slice();
     let common = chain.iter().zip(&lease.fence.chain).take_while(|(a, b)| a.is_same(b)).count();
     let parted = lease.fence.chain.get(common).and_then(|next| next.fork_lsn);
-    chosen.position.into_iter().chain(parted).min()
+    // The chain in the record is of whoever took the Lease last, who need not have won: wins that it is not on, and that are
+    // newer than what whom is named has, began where they left.
+    let has = |promotion: &Promotion| chain.iter().any(|own| own.is_same(promotion));
+    let wins = || lease.fence.history.iter().filter(|attempt| attempt.won).map(|attempt| &attempt.promotion);
+    let newest = wins().filter(|win| has(win)).map(|win| win.epoch).max();
+    let missed = wins().filter(|win| !has(win) && newest.is_none_or(|newest| win.epoch > newest));
+    chosen.position.into_iter().chain(parted).chain(missed.filter_map(|win| win.fork_lsn)).min()
 }
 
 /// That change of primary has not ended: whom it named has won its epoch, which cut off what was lost, and has been lost

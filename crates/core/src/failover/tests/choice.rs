@@ -438,6 +438,13 @@ fn what_is_lost_begins_where_the_histories_part_however_far_the_other_goes() {
         world.leaves("2", 2, theirs, &[]);
         let loss = decide(&world).memory.last_failover.unwrap().data_loss;
         assert_eq!((loss.from_lsn, loss.lossless), (Some(Lsn(from)), Lossless::Unknown));
+        // The chain in the record is that of an attempt in vain, which had missed the win.
+        world.lease_mut().fence.history.push(Attempt { promotion: promotion(2, "2", 3, None), won: false });
+        world.lease_mut().fence.chain = vec![promotion(2, "2", 3, None)];
+        world.lease_mut().epoch = Epoch(3);
+        world.leaves("2", 3, theirs, &[]);
+        let loss = decide(&world).memory.last_failover.unwrap().data_loss;
+        assert_eq!((loss.from_lsn, loss.lossless), (Some(Lsn(from)), Lossless::Unknown));
     }
 }
 
