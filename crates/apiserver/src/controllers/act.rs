@@ -149,7 +149,7 @@ impl Actor {
         }
         let (kind, of) = (owner.kind.clone(), owner.name.clone());
         let name = object.metadata.name.clone().unwrap_or_default();
-        let note = format!("create {} {name} in {kind} {of} failed error: {}", resource.kind, status.message);
+        let note = format!("Create {} {name} in {kind} {of} failed error: {}", resource.kind, status.message);
         let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
         let owner_kind = kube::core::GroupVersionKind::gvk(group, version, &kind);
         let target = Target {

@@ -61,7 +61,9 @@ impl Unmade {
     /// Of the members of a namespace, by the name of their StatefulSet.
     pub(super) fn of(&self, namespace: &str, set: &str) -> Option<Refusal> {
         let what = self.told.get(&(namespace.to_owned(), set.to_owned()))?;
-        Some(Refusal { reason: refusal::reason_of_text(what), what: format!("Kubernetes cannot {what}") })
+        // «Create Pod a in StatefulSet b failed error: …».
+        let said = what.replacen("Create ", "create ", 1).replacen(" failed error: ", ": ", 1);
+        Some(Refusal { reason: refusal::reason_of_text(what), what: format!("Kubernetes cannot {said}") })
     }
 
     pub(super) fn made(&mut self, pod: &Pod) {
