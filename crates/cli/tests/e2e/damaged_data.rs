@@ -41,7 +41,7 @@ fn wipe_log(pgdata: &Path) {
 
 type Damage = (&'static str, fn(&Path), &'static str);
 
-const DAMAGE: [Damage; 5] = [
+const DAMAGE: [Damage; 6] = [
     ("global/pg_control is missing", |pgdata| remove(&pgdata.join("global/pg_control")), "global/pg_control"),
     (
         "global/pg_control is garbage",
@@ -54,6 +54,12 @@ const DAMAGE: [Damage; 5] = [
         "the server finds a folder of its own missing",
         |pgdata| std::fs::remove_dir_all(pgdata.join("pg_replslot")).expect("a folder to remove"),
         "pg_replslot",
+    ),
+    // It starts and streams, and refuses whoever logs in, its agent first.
+    (
+        "the folder of the database postgres is missing",
+        |pgdata| std::fs::remove_dir_all(pgdata.join("base/5")).expect("a folder to remove"),
+        "base/5",
     ),
 ];
 

@@ -56,3 +56,30 @@ fn stopped(pid: i32) -> bool {
     crate::plane::kill_and_wait(pid);
     true
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_is_deleted_and_made_again_has_its_data_and_the_passwords_of_its_secrets() {
+    let (plane, uri) = three_members_with_a_row().await;
+    let (before, written) = (system_id(&uri).await, rows(&uri).await);
+    plane.must(["delete", "dbc", "orders"]);
+    plane.apply(ORDERS);
+    let client = plane.client().await;
+    at_rest(&plane, &client, "orders").await;
+    let again = plane.must(["endpoint", "orders", "--uri"]).trim().to_owned();
+    assert_ne!(again, uri, "its Secrets went with it");
+    assert_eq!(system_id(&again).await, before, "no initdb");
+    assert_eq!(rows(&again).await, written);
+
+    let secrets: kube::Api<k8s_openapi::api::core::v1::Secret> = kube::Api::namespaced(client.clone(), "default");
+    let changed = serde_json::json!({"stringData": {"password": "chan'ged"}});
+    let patch = kube::api::Patch::Merge(&changed);
+    secrets.patch("orders-superuser", &kube::api::PatchParams::default(), &patch).await.expect("the Secret changes");
+    let changed = plane.must(["endpoint", "orders", "--uri"]).trim().to_owned();
+    assert_ne!(changed, again);
+    let limit = std::time::Instant::now() + crate::plane::PATIENCE;
+    while let Err(error) = tokio_postgres::connect(&changed, tokio_postgres::NoTls).await {
+        assert!(std::time::Instant::now() < limit, "{error:?}\n{}", plane.evidence());
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await; // between two looks
+    }
+    assert!(tokio_postgres::connect(&again, tokio_postgres::NoTls).await.is_err(), "the old password is none any more");
+}

@@ -112,9 +112,15 @@ impl Files {
 
     /// Writes the passwords of the replication role.
     pub(super) fn write_passwords(&self, user: &str, password: &str) -> io::Result<()> {
-        let escape = |text: &str| text.replace('\\', "\\\\").replace(':', "\\:");
-        let line = format!("*:*:*:{}:{}\n", escape(user), escape(password));
-        durable::replace_unsynced(&self.passwords(), line.as_bytes())
+        durable::replace_unsynced(&self.passwords(), password_line(user, password).as_bytes())
+    }
+
+    /// The same where they have changed.
+    pub(super) fn keep_passwords(&self, user: &str, password: &str) -> io::Result<()> {
+        match std::fs::read_to_string(self.passwords()) {
+            Ok(kept) if kept == password_line(user, password) => Ok(()),
+            _ => self.write_passwords(user, password),
+        }
     }
 
     /// Writes what depends on the role: names, and the source with the slot. A reload puts it in force.
@@ -176,6 +182,12 @@ pub(super) fn conninfo(pairs: &[(&str, &str)]) -> String {
     let escape = |value: &str| value.replace('\\', "\\\\").replace('\'', "\\'");
     let pairs: Vec<String> = pairs.iter().map(|(key, value)| format!("{key}='{}'", escape(value))).collect();
     pairs.join(" ")
+}
+
+/// A line of libpq's password file (PostgreSQL manual 34.16).
+fn password_line(user: &str, password: &str) -> String {
+    let escape = |text: &str| text.replace('\\', "\\\\").replace(':', "\\:");
+    format!("*:*:*:{}:{}\n", escape(user), escape(password))
 }
 
 /// How a member connects to the holder.

@@ -63,13 +63,16 @@ const DATA: [&str; 12] = [
 /// Whether it is the data folder that keeps a server from working, so that a fresh copy helps. Only what is fatal says so:
 /// an `ERROR` is a session's, and a client can cause one in the best of folders.
 pub(super) fn blames_data(text: &str) -> bool {
-    text.lines().filter(|line| line.contains("FATAL:") || line.contains("PANIC:")).any(|line| {
-        let opens = line.contains("could not open file \"") || line.contains("could not open directory \"");
-        // Relative to the data folder: its own files.
-        let own = ["\"base/", "\"global/", "\"pg_"].iter().any(|folder| line.contains(folder));
-        (opens && own && line.trim_end().ends_with("No such file or directory"))
-            || DATA.iter().any(|words| line.contains(words))
-    })
+    text.lines().filter(|line| line.contains("FATAL:") || line.contains("PANIC:")).any(is_about_data)
+}
+
+/// Whether a message, its severity apart, is about the data folder.
+pub(super) fn is_about_data(message: &str) -> bool {
+    let opens = message.contains("could not open file \"") || message.contains("could not open directory \"");
+    // Relative to the data folder: its own files.
+    let own = ["\"base/", "\"global/", "\"pg_"].iter().any(|folder| message.contains(folder));
+    (opens && own && message.trim_end().ends_with("No such file or directory"))
+        || DATA.iter().any(|words| message.contains(words))
 }
 
 #[cfg(test)]
@@ -137,7 +140,8 @@ pg_basebackup: removing data directory \"/var/lib/postgresql/data/pgdata.new\"
             "[22] ERROR:  invalid page in block 3 of relation base/5/16384",
         ];
         assert!(of_sessions.into_iter().all(|line| !blames_data(line)));
-        assert!(blames_data("db error: FATAL: \"base/5\" is not a valid data directory"));
+        assert!(is_about_data("a statement of the agent failed: \"base/5\" is not a valid data directory"));
+        assert!(!is_about_data("a statement of the agent failed: sorry, too many clients already"));
         assert_eq!(cause("LOG:  database system is ready\nnothing\n"), None);
     }
 }

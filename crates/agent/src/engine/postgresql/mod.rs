@@ -8,6 +8,7 @@ mod fetch;
 mod files;
 mod last_words;
 mod names;
+mod passwords;
 mod promote;
 mod receiver;
 mod records;
@@ -123,6 +124,7 @@ pub(crate) struct Postgres {
     prepared: Rc<RefCell<Option<String>>>,
     blamed: Blamed,
     weakened: Rc<RefCell<weakened::Weakened>>,
+    passwords: Rc<RefCell<passwords::Passwords>>,
     major: Option<u32>,
 }
 
@@ -161,6 +163,7 @@ impl Postgres {
             prepared: Rc::default(),
             blamed: Rc::default(),
             weakened: Rc::default(),
+            passwords: Rc::default(),
             major,
         }
     }
@@ -295,6 +298,7 @@ impl Engine for Postgres {
 
     fn take_back_own_settings(&self) {
         Postgres::take_back_own_settings(self);
+        self.keep_passwords();
     }
 
     fn remove_old_set_aside(&self) {

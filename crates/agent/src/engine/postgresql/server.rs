@@ -151,7 +151,7 @@ impl Postgres {
     pub(super) fn give_up_on_refused(&self) {
         let refusal = self.refusal.borrow();
         let now = clock::now();
-        let words = refusal.lasting(now).filter(|words| last_words::blames_data(words));
+        let words = refusal.lasting(now).filter(|words| last_words::is_about_data(words));
         if let (Some(words), Some(pid)) = (words, self.server.get())
             && self.config.pgdata.join("standby.signal").exists()
         {
