@@ -95,11 +95,15 @@ impl Leadership {
     /// Gives the Lease back, so that the next leader need not wait for it to run out.
     pub(crate) async fn resign(self) {
         self.task.abort();
-        let Ok(Some(mut lease)) = self.seat.api.get_opt(LEASE).await else { return };
-        if holder(&lease) == self.seat.me {
-            lease.spec.get_or_insert_default().holder_identity = None;
-            let _ = self.seat.api.replace(LEASE, &PostParams::default(), &lease).await;
-        }
+        let give_back = async {
+            let Ok(Some(mut lease)) = self.seat.api.get_opt(LEASE).await else { return };
+            if holder(&lease) == self.seat.me {
+                lease.spec.get_or_insert_default().holder_identity = None;
+                let _ = self.seat.api.replace(LEASE, &PostParams::default(), &lease).await;
+            }
+        };
+        // Not given back, it runs out.
+        let _ = tokio::time::timeout(ANSWER, give_back).await;
     }
 }
 

@@ -28,6 +28,7 @@ use crate::clock::Clock;
 use kube::Client;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// Duration of a primary Lease in milliseconds (failover.md F2).
@@ -136,6 +137,10 @@ async fn work_while_leading(
     Ok(())
 }
 
+/// How long work that has begun may take to end. A request whose answer is lost would keep a candidate from ever leading again;
+/// what it still does is conditional on what it was decided on.
+const DRAIN: Duration = Duration::from_secs(10);
+
 async fn work(
     client: &Client,
     options: &Options,
@@ -148,7 +153,14 @@ async fn work(
     let actor = act::Actor { client: client.clone(), cache: cache.clone(), metrics: metrics.clone(), image };
     let database = controller::run(actor, identity, stop.clone());
     let sets = replicated_state_machines(client, options, cache, &stop);
-    tokio::join!(database, sets);
+    let overdue = async {
+        stop.cancelled().await;
+        tokio::time::sleep(DRAIN).await;
+    };
+    tokio::select! {
+        ((), ()) = async { tokio::join!(database, sets) } => {}
+        () = overdue => tracing::warn!("a request of the work that was to end is not answered; it is not waited for"),
+    }
 }
 
 async fn replicated_state_machines(

@@ -1,4 +1,5 @@
-//! A server that takes connections and refuses the agent's: it runs, and nothing can be said of it or done with it.
+//! A server that takes connections and refuses the agent's, or does not answer it: it runs, and nothing can be said of it or
+//! done with it.
 
 use coregent_core::names::Monotonic;
 
@@ -50,7 +51,7 @@ impl Refusal {
     pub(super) fn warning(&self, now: Monotonic) -> Option<String> {
         let words = self.lasting(now)?;
         Some(format!(
-            "AgentRefused: its server runs and refuses its own agent ({words}), so that the member can do nothing"
+            "AgentNotServed: its server runs and does not serve its own agent ({words}), so that the member can do nothing"
         ))
     }
 }
@@ -70,7 +71,7 @@ mod tests {
         assert_eq!(refusal.not_again_yet(Monotonic(3_000)), None);
         assert_eq!(refusal.warning(Monotonic(10_999)), None);
         let told = refusal.warning(Monotonic(11_000));
-        assert!(told.as_ref().is_some_and(|told| told.starts_with("AgentRefused: ") && told.contains("(no folder)")));
+        assert!(told.as_ref().is_some_and(|told| told.starts_with("AgentNotServed: ") && told.contains("(no folder)")));
         refusal.refused("no folder".into(), Monotonic(12_000));
         assert_eq!(refusal.warning(Monotonic(20_000)), told);
         refusal.over();

@@ -15,6 +15,7 @@ use tokio_postgres::{AsyncMessage, Client, NoTls, SimpleQueryMessage, SimpleQuer
 /// Time after which a statement of the agent counts as failed. Its effect may come later: whoever needs certainty
 /// drops the connection and asks anew.
 pub(super) const STATEMENT: Duration = Duration::from_secs(10);
+const SILENT: &str = "no answer in 10 s";
 
 /// A connection that remembers whether the server warned.
 pub(super) struct Connection {
@@ -97,7 +98,11 @@ impl Postgres {
 
 /// Connects and drives the connection in a task of its own.
 pub(super) async fn connect(config: &tokio_postgres::Config) -> Result<Connection, EngineError> {
-    let (client, mut connection) = config.connect(NoTls).await.map_err(sql_error("cannot connect"))?;
+    // A server that hangs takes connections and says nothing.
+    let (client, mut connection) = tokio::time::timeout(STATEMENT, config.connect(NoTls))
+        .await
+        .map_err(|_| EngineError::Sql { what: "cannot connect", reason: SILENT.to_owned() })?
+        .map_err(sql_error("cannot connect"))?;
     let warned = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&warned);
     tokio::spawn(async move {
@@ -120,7 +125,7 @@ fn is_warning(notice: &DbError) -> bool {
 pub(super) async fn rows(client: &Client, sql: &str) -> Result<Vec<SimpleQueryRow>, EngineError> {
     let messages = tokio::time::timeout(STATEMENT, client.simple_query(sql))
         .await
-        .map_err(|_| EngineError::Sql { what: "a statement of the agent", reason: "no answer in 10 s".to_owned() })?
+        .map_err(|_| EngineError::Sql { what: "a statement of the agent", reason: SILENT.to_owned() })?
         .map_err(sql_error("a statement of the agent failed"))?;
     let row = |message| match message {
         SimpleQueryMessage::Row(row) => Some(row),

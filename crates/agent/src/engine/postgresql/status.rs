@@ -53,9 +53,17 @@ impl Postgres {
         if self.server.get().is_none() {
             return only(Engine::Stopped { position: self.end.borrow().clone() });
         }
-        match self.snapshot().await {
+        let snapshot = self.snapshot().await;
+        if snapshot.is_ok() {
+            self.refusal.borrow_mut().over();
+        }
+        match snapshot {
             Err(error) => {
                 tracing::trace!(%error, "the server does not answer");
+                if self.client.borrow().is_some() {
+                    // It let the agent in and leaves its question unanswered.
+                    self.refusal.borrow_mut().refused(error.to_string(), clock::now());
+                }
                 self.give_up_on_refused();
                 let warnings = self.refusal.borrow().warning(clock::now()).into_iter().collect();
                 Status { warnings, ..only(Engine::Starting) }
