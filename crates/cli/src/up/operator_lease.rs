@@ -2,7 +2,7 @@
 
 use coregent_operator::leader::LEASE;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, PostParams, Preconditions};
 use kube::{Client, ResourceExt};
 
 const NAMESPACE: &str = "default";
@@ -21,7 +21,13 @@ async fn remove_left_behind(client: &Client) -> kube::Result<()> {
     let named = ListParams::default().fields(&format!("metadata.name={LEASE}"));
     for lease in Api::<Lease>::all(client.clone()).list(&named).await? {
         let api: Api<Lease> = Api::namespaced(client.clone(), &lease.namespace().unwrap_or_default());
-        api.delete(LEASE, &DeleteParams::default()).await?;
+        // Somebody who renews it just now keeps it.
+        let seen = Preconditions { uid: lease.uid(), resource_version: lease.resource_version() };
+        let unchanged = DeleteParams { preconditions: Some(seen), ..DeleteParams::default() };
+        match api.delete(LEASE, &unchanged).await {
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+            deleted => drop(deleted?),
+        }
     }
     Ok(())
 }

@@ -70,7 +70,8 @@ pub async fn run(connection: &Connection, args: &Args) -> Outcome {
                     }
                     _ => break,
                 },
-                _ = looks.tick() => {
+                // Other formats do not say it.
+                _ = looks.tick(), if args.output.is_table() => {
                     let found = operator_lease::warning(&connection.client).await;
                     if found.is_some() || warning.is_some() {
                         warning = found;

@@ -402,6 +402,16 @@ impl Plane {
         .await
     }
 
+    /// Kills the engine of orders-1 after an acknowledged write: another takes over with it, and all are ready again.
+    pub async fn survives_its_first_primary(&self) {
+        assert_eq!(self.write_until_acknowledged(1).await, "orders-1");
+        self.net.kill_engine("orders-1");
+        self.wait_for_silence().await;
+        let next = self.write_until_acknowledged(2).await;
+        assert!(self.net.rows(&next).contains(&1));
+        self.wait_ready(3).await;
+    }
+
     /// Waits until a member accepts a write that a client is told of.
     pub async fn write_until_acknowledged(&self, number: u64) -> String {
         self.wait("an acknowledged write", |plane| async move {

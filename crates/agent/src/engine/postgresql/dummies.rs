@@ -52,6 +52,19 @@ fn fill(wal: &Wal, numbers: std::ops::Range<u32>) -> io::Result<()> {
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_dummy_that_a_loss_of_power_cut_short_is_no_history() -> io::Result<()> {
+        for text in ["", "# coregent: this", "\0\0\0\0"] {
+            let folder = tempfile::tempdir()?;
+            let path = folder.path().join("pg_wal/00000004.history");
+            fs::create_dir(folder.path().join("pg_wal"))?;
+            fs::write(&path, text)?;
+            bridge(&Wal::open(folder.path())?)?;
+            assert!(!path.exists(), "{text:?} hides the newest timeline");
+        }
+        Ok(())
+    }
+
     /// Timelines with a history (true) or a dummy (false), and all that are there once gaps are bridged.
     #[test]
     fn a_server_that_starts_has_every_number_up_to_its_newest_history_and_none_above() -> io::Result<()> {

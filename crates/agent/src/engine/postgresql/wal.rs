@@ -38,7 +38,8 @@ impl Wal {
             let Some(name) = entry.file_name().to_str().map(str::to_owned) else { continue };
             if let Some(timeline) = name.strip_suffix(".history").and_then(hex32) {
                 let text = fs::read_to_string(entry.path())?;
-                if text == DUMMY {
+                // One that a loss of power cut short is none of PostgreSQL's, which renames what it has written whole.
+                if DUMMY.starts_with(text.trim_end_matches('\0')) {
                     dummies.push((Timeline(timeline), entry.path()));
                 } else {
                     forks.insert(Timeline(timeline), parse_history(&text, Timeline(timeline)));
