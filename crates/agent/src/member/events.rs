@@ -4,7 +4,7 @@ use super::{Agent, Event, Received, observe};
 use crate::engine::{Engine, ServerEnd, Status};
 use crate::lease::{Seen, Written};
 use coregent_core::member::{self, Data, Held, JobKind, Purpose};
-use coregent_core::names::Monotonic;
+use coregent_core::names::{MemberName, Monotonic};
 use k8s_openapi::api::coordination::v1::Lease;
 
 /// The server ended this often while it was starting: until the next try it is no candidate.
@@ -39,8 +39,7 @@ impl<E: Engine> Agent<E> {
             Event::ServerExited { serial, how } => self.server_exited(serial, &how),
             Event::Reached(reached) => {
                 self.reaching = false;
-                // It may stream again meanwhile.
-                if self.source_without_stream().is_some_and(|source| source.member == reached.member) {
+                if self.may_speak_of(&reached.member) {
                     self.reached = Some(reached);
                 }
             }
@@ -48,6 +47,17 @@ impl<E: Engine> Agent<E> {
                 tracing::info!("told to end: leaves cleanly");
                 self.leaving = true;
             }
+        }
+    }
+
+    /// Whether what came of a connection to `member` still says something: it may stream again meanwhile, or from somebody
+    /// else. Who has left for a round since has no source, and its word on the last one is what that round goes by.
+    fn may_speak_of(&self, member: &MemberName) -> bool {
+        match &self.status.engine {
+            member::Engine::Standby(standby) if !standby.streaming => {
+                standby.source.as_ref().is_none_or(|source| source.member == *member)
+            }
+            _ => false,
         }
     }
 

@@ -65,7 +65,9 @@ fn container(cluster: &DatabaseCluster, members: i32) -> Value {
         })
     };
     let given = spec.probe.as_ref();
-    let readiness = given.and_then(|probe| probe.readiness_probe.clone()).unwrap_or_else(|| probe("/readyz", 0, 1, 1));
+    // An election round ends a replica's stream for about a second. Were it NotReady at once, the new primary would often
+    // get its label as such, and no Service would lead to it until the kubelet's next look.
+    let readiness = given.and_then(|probe| probe.readiness_probe.clone()).unwrap_or_else(|| probe("/readyz", 0, 1, 3));
     let liveness = given.and_then(|probe| probe.liveness_probe.clone()).unwrap_or_else(|| probe("/livez", 10, 10, 6));
     let mut mounts = vec![
         json!({"name": "data", "mountPath": DATA}),

@@ -1,7 +1,10 @@
 //! The death of a primary in its many forms.
 
 use crate::plane::{Plane, run};
+use coregent_apiserver::faults::Outage;
 use serde_json::json;
+use std::time::Duration;
+use tokio::time::Instant;
 
 #[test]
 fn a_dead_engine_is_replaced_and_no_acknowledged_row_is_missing() {
@@ -107,6 +110,36 @@ fn a_holder_that_nobody_can_reach_is_deposed_for_one_that_can_collect_acknowledg
         let last = plane.cluster().await.status.unwrap().last_failover.unwrap();
         assert_eq!(last.reason.as_deref(), Some("PrimaryShortOfAcknowledgements"));
     });
+}
+
+/// Nobody could stop it, and nobody need wait for whoever tries: its replicas' word is enough, whenever it renewed last.
+#[test]
+fn a_primary_whose_cable_is_pulled_is_replaced_without_a_wait_for_a_kill_that_nobody_can_carry_out() {
+    for millis in [0, 300, 600, 900, 1_200] {
+        run(async move {
+            let plane = Plane::with_cluster(json!({})).await;
+            assert_eq!(plane.write_until_acknowledged(1).await, "orders-1");
+            let before = plane.lease().await.spec.unwrap().renew_time;
+            plane
+                .wait("a renewal", |plane| {
+                    let before = before.clone();
+                    async move { (plane.lease().await.spec?.renew_time != before).then_some(()) }
+                })
+                .await;
+            tokio::time::sleep(Duration::from_millis(millis)).await;
+            plane.net.unlink("orders-1");
+            plane.ground.faults_of("orders-1").begin_outage(Outage::Silent);
+            let pulled = Instant::now();
+            plane
+                .wait("another primary", |plane| async move {
+                    plane.net.primaries().iter().any(|member| member.as_str() != "orders-1").then_some(())
+                })
+                .await;
+            let pause = pulled.elapsed();
+            // The receivers notice after 2 s, a connection that nothing comes back of is given 0.4 s.
+            assert!(pause < Duration::from_secs(4), "{millis} ms after a renewal: {pause:?}");
+        });
+    }
 }
 
 #[test]
