@@ -1,6 +1,6 @@
 //! The primary dies, in every way that a process can.
 
-use crate::members::{at_rest, kill_postmaster, manifest, three_members, uri};
+use crate::members::{at_rest, freeze_server, kill_postmaster, manifest, three_members, uri};
 use crate::plane::{PATIENCE, Plane, epoch, kill_and_wait, primary, settled, until};
 use crate::writer::{Writer, connected, rows};
 use coregent_api::database::Lossless;
@@ -104,6 +104,26 @@ async fn the_death_of_a_whole_member_is_survived_and_the_member_comes_back() {
     writer.next_acknowledgement().await;
     at_rest(&plane, &client, "orders").await;
     writer.next_acknowledgement().await;
+    let acknowledged = writer.stop().await;
+    let missing: Vec<_> = acknowledged.difference(&rows(&uri).await).copied().collect();
+    assert!(missing.is_empty(), "acknowledged and gone: {missing:?}");
+}
+
+/// Its Lease is renewed all the while, so that nobody but its agent can tell.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_hangs_beside_a_living_agent_is_as_good_as_dead_in_async_mode() {
+    let plane = three_members("Async");
+    let client = plane.client().await;
+    let uri = uri(&plane);
+    let mut writer = Writer::start(&uri).await;
+    let before = until(&client, "orders", settled).await;
+    writer.next_acknowledgement().await;
+    freeze_server(&plane, &primary(&before).expect("a primary"));
+    until(&client, "orders", |cluster| epoch(cluster) > epoch(&before)).await;
+    writer.next_acknowledgement().await;
+    let after = at_rest(&plane, &client, "orders").await;
+    let last = after.status.expect("a status").last_failover.expect("a failover");
+    assert_eq!(last.data_loss.map(|loss| loss.lossless), Some(Lossless::True));
     let acknowledged = writer.stop().await;
     let missing: Vec<_> = acknowledged.difference(&rows(&uri).await).copied().collect();
     assert!(missing.is_empty(), "acknowledged and gone: {missing:?}");

@@ -115,6 +115,11 @@ pub fn freeze(plane: &Plane, member: &str) -> Vec<i32> {
     tree
 }
 
+/// SIGSTOP to the server of a member alone: its agent runs on.
+pub fn freeze_server(plane: &Plane, member: &str) {
+    signal(&tree_of(postmaster(plane, member)), Signal::STOP);
+}
+
 /// SIGCONT to what [`freeze`] gave. Some are gone: the node may have killed the frozen member first (failover.md F4).
 pub fn thaw(tree: &[i32]) {
     signal(tree, Signal::CONT);

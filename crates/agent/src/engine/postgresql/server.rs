@@ -1,6 +1,7 @@
 //! Starting the server, ending every process of it, reading where its log ends.
 
 use super::dummies;
+use super::sql::SILENT;
 use super::wal::Wal;
 use super::{Blamed, EngineError, Postgres, ServerEnd, last_words};
 use crate::clock;
@@ -146,18 +147,24 @@ impl Postgres {
         self.read_end().await
     }
 
-    /// A standby that refuses its own agent because of its data can do nothing but be copied anew: its folder counts as
-    /// damaged from now on, as if the server had given up on it at its start. A primary is left alone, since it may serve.
-    pub(super) fn give_up_on_refused(&self) {
-        let refusal = self.refusal.borrow();
+    /// What is done about a server that runs and has not served its own agent for long.
+    pub(super) fn give_up_on_unserved(&self) {
+        let Some(pid) = self.server.get() else { return };
         let now = clock::now();
-        let words = refusal.lasting(now).filter(|words| last_words::is_about_data(words));
-        if let (Some(words), Some(pid)) = (words, self.server.get())
-            && self.config.pgdata.join("standby.signal").exists()
-        {
+        let refusal = self.refusal.borrow();
+        let Some(words) = refusal.lasting(now) else { return };
+        // Its end is reported by the reaping loop, in both cases.
+        if words.ends_with(SILENT) {
+            // It serves clients as little as its agent. Nobody else sees that: the Lease is renewed, and connections to a
+            // frozen server are made by the kernel. As after a crash its log is read to its end (F10).
+            tracing::warn!(words, "the server does not answer its own agent: killed");
+            let _ = kill_process(pid, Signal::KILL);
+        } else if last_words::is_about_data(words) && self.config.pgdata.join("standby.signal").exists() {
+            // Such a standby can do nothing but be copied anew: its folder counts as damaged from now on, as if the server
+            // had given up on it at its start. A primary is left alone, since it may serve.
             tracing::warn!(words, "the server refuses its own agent because of its data: stopped");
             self.blamed.replace(Some((words.to_owned(), now)));
-            let _ = kill_process(pid, Signal::QUIT); // its end is reported by the reaping loop
+            let _ = kill_process(pid, Signal::QUIT);
         }
     }
 

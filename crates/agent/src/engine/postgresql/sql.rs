@@ -15,7 +15,8 @@ use tokio_postgres::{AsyncMessage, Client, NoTls, SimpleQueryMessage, SimpleQuer
 /// Time after which a statement of the agent counts as failed. Its effect may come later: whoever needs certainty
 /// drops the connection and asks anew.
 pub(super) const STATEMENT: Duration = Duration::from_secs(10);
-const SILENT: &str = "no answer in 10 s";
+/// How the words of an error end when nothing came back at all.
+pub(super) const SILENT: &str = "no answer in 10 s";
 
 /// A connection that remembers whether the server warned.
 pub(super) struct Connection {

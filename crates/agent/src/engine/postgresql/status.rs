@@ -64,7 +64,7 @@ impl Postgres {
                     // It let the agent in and leaves its question unanswered.
                     self.refusal.borrow_mut().refused(error.to_string(), clock::now());
                 }
-                self.give_up_on_refused();
+                self.give_up_on_unserved();
                 let warnings = self.refusal.borrow().warning(clock::now()).into_iter().collect();
                 Status { warnings, ..only(Engine::Starting) }
             }
