@@ -9,6 +9,8 @@ pub const INSTANCE: &str = "coregent.io/instance";
 pub const ROLE: &str = "coregent.io/role";
 /// Access mode that goes with [`ROLE`]: `ReadWrite`, `Readonly` or `None`.
 pub const ACCESS_MODE: &str = "coregent.io/access-mode";
+/// On a pod: `true` when the member serves although nobody leads (rsm.md 4.5).
+pub const READY_WITHOUT_PRIMARY: &str = "coregent.io/ready-without-primary";
 /// The kind of controller that generated an object, see [`MANAGED_BY_RSM`].
 pub const MANAGED_BY: &str = "coregent.io/managed-by";
 /// Generation of the RSM that a generated StatefulSet was rendered from (rsm.md 3.1).

@@ -63,6 +63,85 @@ pub fn label_selector(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// As [`label_selector`], of labels that a pod template must have too; the bounds keep the rule that says so cheap.
+pub fn pod_selector(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = label_selector(generator);
+    schema.insert(
+        "properties".to_owned(),
+        serde_json::json!({
+            "matchLabels": {
+                "type": "object", "maxProperties": 32, "additionalProperties": {"type": "string", "maxLength": 63},
+            },
+            "matchExpressions": schema.pointer("/properties/matchExpressions"),
+        }),
+    );
+    schema
+}
+
+/// A PodTemplateSpec, of which rules must see the labels.
+pub fn pod_template(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": true,
+        "properties": {
+            "metadata": {
+                "type": "object",
+                "x-kubernetes-preserve-unknown-fields": true,
+                "properties": {
+                    "labels": {"type": "object", "additionalProperties": {"type": "string", "maxLength": 63}},
+                },
+            },
+        },
+    })
+}
+
+/// A core Service, of which rules must see the ports.
+pub fn service(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": true,
+        "properties": {
+            "spec": {
+                "type": "object",
+                "x-kubernetes-preserve-unknown-fields": true,
+                "properties": {
+                    "ports": {
+                        "type": "array",
+                        "maxItems": 64,
+                        "items": {
+                            "type": "object",
+                            "x-kubernetes-preserve-unknown-fields": true,
+                            "required": ["port"],
+                            "properties": {
+                                "name": {"type": "string", "maxLength": 63},
+                                "port": {"type": "integer", "format": "int32", "minimum": 1, "maximum": 65535},
+                                "protocol": {"type": "string", "maxLength": 8},
+                            },
+                        },
+                        "x-kubernetes-validations": [
+                            {
+                                "rule": "self.all(a, self.exists_one(b, b.port == a.port && \
+                                    (has(b.protocol) ? b.protocol : 'TCP') == (has(a.protocol) ? a.protocol : 'TCP')))",
+                                "message": "ports collide: each port and protocol can be served once",
+                            },
+                            {
+                                "rule": "self.size() < 2 || self.all(a, has(a.name) && \
+                                    self.exists_one(b, has(b.name) && b.name == a.name))",
+                                "message": "ports collide: with more than one port each needs a name of its own",
+                            },
+                        ],
+                    },
+                },
+            },
+        },
+    })
+}
+
+/// A whole number from 1 up, or a percentage from 1 to 100: the bound speaks of numbers only, the pattern of strings.
+pub fn count_or_percentage(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"x-kubernetes-int-or-string": true, "minimum": 1, "pattern": "^([1-9][0-9]?|100)%$"})
+}
+
 /// A list of `meta/v1` Conditions, merged by type.
 pub fn conditions(_: &mut SchemaGenerator) -> Schema {
     json_schema!({

@@ -67,7 +67,7 @@ mod tests {
     }
 
     fn declared(name: &str, access_mode: AccessMode, can_vote: bool, is_leader: bool) -> ReplicaRole {
-        ReplicaRole { name: name.to_owned(), access_mode, can_vote, is_leader }
+        ReplicaRole { name: name.to_owned(), access_mode, can_vote, is_leader, is_exclusive: false }
     }
 
     #[test]

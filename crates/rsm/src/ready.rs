@@ -68,7 +68,7 @@ mod tests {
         };
         let mut rsm = ReplicatedStateMachine::new("bar", spec);
         rsm.metadata.generation = Some(2);
-        let member = |n: i32, role| MemberStatus { pod_name: format!("bar-{n}"), role };
+        let member = |n: i32, role| MemberStatus { pod_name: format!("bar-{n}"), role, ready_without_primary: false };
         rsm.status = Some(ReplicatedStateMachineStatus {
             observed_generation: Some(2),
             current_generation: Some(2),

@@ -88,7 +88,8 @@ fn members(world: &World) -> Vec<MemberStatus> {
             let role =
                 declared.iter().find(|role| !name.is_empty() && role.name.to_lowercase() == name.to_lowercase())?;
             let key = (roles::priority_of(&priorities, name), world.number(pod));
-            Some((key, MemberStatus { pod_name: pod.name_any(), role: role.clone() }))
+            let ready_without_primary = pod.labels().get(labels::READY_WITHOUT_PRIMARY).is_some_and(|is| is == "true");
+            Some((key, MemberStatus { pod_name: pod.name_any(), role: role.clone(), ready_without_primary }))
         })
         .collect();
     listed.sort_by(|(a, _), (b, _)| roles::compare(*a, *b, true));
@@ -160,6 +161,7 @@ mod tests {
             access_mode,
             can_vote,
             is_leader,
+            is_exclusive: false,
         };
         let roles = vec![
             role("Leader", AccessMode::ReadWrite, true, true),

@@ -1,15 +1,23 @@
 //! `ReplicatedStateMachine`: a StatefulSet whose members have roles (the first seed; rsm.md 1).
 
+mod membership;
 mod probe;
+mod role;
 mod status;
+mod update;
 
-pub use probe::{Action, Credential, CredentialVar, MembershipReconfiguration, RoleProbe, RoleUpdateMechanism};
-pub use status::{MemberStatus, ReplicatedStateMachineStatus};
+pub use membership::{ActionKind, ActionVia, MemberAction, MembershipReconfiguration};
+pub use probe::{Action, BUILTIN_HANDLERS, Credential, CredentialVar, RoleProbe, RoleUpdateMechanism};
+pub use role::{AccessMode, ReplicaRole, RoleService, ServedMode};
+pub use status::{MemberOperation, MemberStatus, OperationCause, OperationPhase, ReplicatedStateMachineStatus};
+pub use update::{
+    ClaimRetention, ClaimRetentionPolicy, MemberUpdateStrategy, PodManagementPolicy, PodUpdatePolicy, UpdateStrategy,
+    UpdateStrategyType,
+};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
-use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -28,6 +36,10 @@ use serde_json::Value;
     derive = "PartialEq",
     validation = Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && self.metadata.name.size() <= 49")
         .message("metadata.name becomes part of Service names: use at most 49 lower-case letters, digits and '-', beginning with a letter"),
+    validation = Rule::new("self.spec.memberLayout != 'Instances' || self.metadata.name.size() <= 45")
+        .message("metadata.name becomes part of the names of the members' StatefulSets: use at most 45 characters with memberLayout: Instances"),
+    validation = Rule::new("!has(self.spec.offlineInstances) || self.spec.offlineInstances.all(n, n.matches('^' + self.metadata.name + '-[1-9][0-9]{0,8}$'))")
+        .message("spec.offlineInstances names members as <name of the set>-<number>, for example orders-2"),
     scale(
         spec_replicas_path = ".spec.replicas",
         status_replicas_path = ".status.replicas",
@@ -45,10 +57,32 @@ use serde_json::Value;
 #[x_kube(
     validation = Rule::new("!has(self.roles) || self.roles.size() == 0 || self.roles.exists(r, r.isLeader && r.name != '')")
         .message("leader is required: one of spec.roles must have isLeader: true and a name"),
+    validation = Rule::new("!has(self.roles) || self.roles.all(r, r.name != '')")
+        .message("spec.roles: every role needs a name"),
+    validation = Rule::new("!has(self.roles) || self.roles.all(a, self.roles.exists_one(b, b.name.lowerAscii() == a.name.lowerAscii()))")
+        .message("spec.roles: names must differ by more than the case of their letters, since roles are compared without regard to it"),
+    validation = Rule::new("!has(self.roles) || self.roles.filter(r, r.isLeader && r.isExclusive).size() <= 1")
+        .message("spec.roles: at most one role can be both isLeader and isExclusive, since there is one leader"),
     validation = Rule::new("!has(self.service) || (has(self.service.spec) && has(self.service.spec.ports) && self.service.spec.ports.size() > 0)")
         .message("servicePort must provide: spec.service needs at least one port"),
+    validation = Rule::new("!has(self.service) || !has(self.roles) || !self.roles.exists(r, r.isLeader) || self.roles.exists(r, r.isLeader && r.accessMode != 'None')")
+        .message("spec.service leads to the leader, and no client may use a role with accessMode: None: leave spec.service out or give the leader another accessMode"),
+    validation = Rule::new("!has(self.roleServices) || has(self.service) || self.roleServices.all(s, has(s.service) && has(s.service.spec) && has(s.service.spec.ports) && s.service.spec.ports.size() > 0)")
+        .message("spec.roleServices need ports: give each a service with ports, or set spec.service, whose ports they take"),
+    validation = Rule::new("!has(self.roleServices) || self.roleServices.all(s, !has(s.role) || (has(self.roles) && self.roles.exists(r, r.accessMode != 'None' && r.name.lowerAscii() == s.role.lowerAscii())))")
+        .message("spec.roleServices: role must be one of spec.roles whose accessMode is not None"),
+    validation = Rule::new("has(self.selector.matchLabels) && self.selector.matchLabels.size() > 0")
+        .message("spec.selector.matchLabels needs at least one label: without any it would select every pod of the namespace"),
+    validation = Rule::new("!has(self.selector.matchLabels) || self.selector.matchLabels.all(k, has(self.template.metadata) && has(self.template.metadata.labels) && k in self.template.metadata.labels && self.template.metadata.labels[k] == self.selector.matchLabels[k])")
+        .message("spec.template.metadata.labels must have every label of spec.selector.matchLabels with the same value"),
+    validation = Rule::new("!has(self.updateStrategy) || !has(self.updateStrategy.maxUnavailable) || has(self.memberUpdateStrategy)")
+        .message("spec.updateStrategy.maxUnavailable bounds updates by role: set spec.memberUpdateStrategy too"),
+    validation = Rule::new("self.podUpdatePolicy == 'Recreate' || has(self.memberUpdateStrategy)")
+        .message("spec.podUpdatePolicy is for updates by role: set spec.memberUpdateStrategy too"),
     validation = Rule::new("!has(self.instances) || self.memberLayout == 'Instances'")
         .message("spec.instances needs spec.memberLayout: Instances"),
+    validation = Rule::new("!has(self.offlineInstances) || self.offlineInstances.size() == 0 || (self.memberLayout == 'Instances' && !has(self.instances))")
+        .message("spec.offlineInstances needs spec.memberLayout: Instances, and no spec.instances: one StatefulSet cannot leave out a member, and who gives the numbers leaves out a number"),
     validation = Rule::new("self.memberLayout == oldSelf.memberLayout")
         .message("spec.memberLayout cannot be changed: create another set and move the data")
 )]
@@ -59,26 +93,32 @@ pub struct ReplicatedStateMachineSpec {
     #[schemars(range(min = 0, max = 1000))]
     pub replicas: i32,
 
-    /// Labels that tell the members' pods. Only `matchLabels` feed Service selectors.
-    #[schemars(schema_with = "crate::schema::label_selector")]
+    /// Labels that tell the members' pods. Only `matchLabels` feed Service selectors, and the template must have them.
+    #[schemars(schema_with = "crate::schema::pod_selector")]
     pub selector: LabelSelector,
 
     /// Accepted for manifests of the origin and ignored, as there: the governing Service is `<name>-headless`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_name: Option<String>,
 
-    /// The Service to the leader (Kubernetes Service): its labels, ports and type are read. Nothing else of it is.
+    /// The Service to the leader (Kubernetes Service): its labels and its spec are read, save for the selector. Without
+    /// roles it leads to every member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "service")]
+    #[schemars(schema_with = "crate::schema::service")]
     pub service: Option<Value>,
 
-    /// More Services, emitted as they are given.
+    /// More Services, emitted as they are given; whom they select is up to their author. They come with `service` only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::objects")]
     pub alternative_services: Vec<Value>,
 
+    /// Services by role or access mode, which select by themselves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub role_services: Vec<RoleService>,
+
     /// The pods (Kubernetes PodTemplateSpec).
-    #[schemars(schema_with = "crate::schema::object")]
+    #[schemars(schema_with = "crate::schema::pod_template")]
     pub template: Value,
 
     /// Claims that each member gets (Kubernetes PersistentVolumeClaim). Used when a StatefulSet is created only.
@@ -112,7 +152,15 @@ pub struct ReplicatedStateMachineSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member_update_strategy: Option<MemberUpdateStrategy>,
 
-    /// Nothing is written for this set while this is set; its deletion waits too.
+    /// With `memberUpdateStrategy`: whether a running pod may be changed instead of being made again.
+    #[serde(default)]
+    pub pod_update_policy: PodUpdatePolicy,
+
+    /// What becomes of the members' claims when the set is deleted or gets smaller. Absent: they stay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub persistent_volume_claim_retention_policy: Option<ClaimRetentionPolicy>,
+
+    /// Nothing is written for this set while this is set, save a condition that says so; its deletion waits too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
 
@@ -130,6 +178,13 @@ pub struct ReplicatedStateMachineSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub instances: Option<Vec<i32>>,
+
+    /// `Instances` only: members to take out of service, by the names of their StatefulSets (`orders-2`). Their pods go,
+    /// their volumes stay, and `replicas` others run. A member that is taken off this list comes back, data and all,
+    /// before a new one is made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(max = 63)), extend("x-kubernetes-list-type" = "set"))]
+    pub offline_instances: Vec<String>,
 }
 
 impl ReplicatedStateMachineSpec {
@@ -139,55 +194,6 @@ impl ReplicatedStateMachineSpec {
         match (&self.instances, self.member_layout) {
             (Some(instances), MemberLayout::Instances) => i32::try_from(instances.len()).unwrap_or(i32::MAX),
             _ => self.replicas,
-        }
-    }
-}
-
-/// A role that a member can have.
-#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ReplicaRole {
-    /// Its name.
-    #[serde(default = "default_role_name")]
-    #[schemars(length(max = 63))]
-    pub name: String,
-    /// What clients may do with a member of this role.
-    #[serde(default)]
-    pub access_mode: AccessMode,
-    /// Whether a member of this role counts in a majority.
-    #[serde(default = "yes")]
-    pub can_vote: bool,
-    /// Whether a member of this role leads.
-    #[serde(default)]
-    pub is_leader: bool,
-}
-
-impl Default for ReplicaRole {
-    fn default() -> ReplicaRole {
-        ReplicaRole { name: default_role_name(), access_mode: AccessMode::default(), can_vote: true, is_leader: false }
-    }
-}
-
-/// What clients may do with a member.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum AccessMode {
-    /// Nothing.
-    None,
-    /// Read.
-    Readonly,
-    /// Read and write.
-    #[default]
-    ReadWrite,
-}
-
-impl AccessMode {
-    /// As the API spells it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            AccessMode::None => "None",
-            AccessMode::Readonly => "Readonly",
-            AccessMode::ReadWrite => "ReadWrite",
         }
     }
 }
@@ -202,87 +208,6 @@ pub enum MemberLayout {
     Instances,
 }
 
-/// See [`ReplicatedStateMachineSpec::pod_management_policy`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum PodManagementPolicy {
-    /// One after another, each ready before the next (the default of Kubernetes).
-    OrderedReady,
-    /// All at once.
-    Parallel,
-}
-
-impl PodManagementPolicy {
-    /// As the API spells it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            PodManagementPolicy::OrderedReady => "OrderedReady",
-            PodManagementPolicy::Parallel => "Parallel",
-        }
-    }
-}
-
-/// See [`ReplicatedStateMachineSpec::member_update_strategy`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum MemberUpdateStrategy {
-    /// One member after another, the leader last.
-    Serial,
-    /// Batches that keep a majority of the voters, the leader last.
-    BestEffortParallel,
-    /// All at once.
-    Parallel,
-}
-
-/// How the StatefulSet replaces pods of an old revision by itself (Kubernetes StatefulSetUpdateStrategy).
-#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct UpdateStrategy {
-    /// `RollingUpdate` or `OnDelete`.
-    #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
-    pub type_: Option<UpdateStrategyType>,
-    /// Parameters of `RollingUpdate`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::schema::object")]
-    pub rolling_update: Option<Value>,
-}
-
-/// See [`UpdateStrategy::type_`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum UpdateStrategyType {
-    /// Pods are replaced by the StatefulSet controller.
-    RollingUpdate,
-    /// Pods are replaced when somebody deletes them.
-    OnDelete,
-}
-
 fn default_replicas() -> i32 {
     1
-}
-
-fn default_role_name() -> String {
-    "leader".to_owned()
-}
-
-fn yes() -> bool {
-    true
-}
-
-/// A core Service, of which the rule on ports must see `spec.ports`.
-fn service(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "object",
-        "x-kubernetes-preserve-unknown-fields": true,
-        "properties": {
-            "spec": {
-                "type": "object",
-                "x-kubernetes-preserve-unknown-fields": true,
-                "properties": {
-                    "ports": {
-                        "type": "array",
-                        "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
-                    },
-                },
-            },
-        },
-    })
 }

@@ -1,19 +1,32 @@
-//! How roles are found out, and what is run when membership changes (rsm.md 1.2).
+//! How roles are found out, and the account that is used for it (rsm.md 1.2, 3.8).
 
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// How roles are found out.
+/// Engines that the probe knows.
+pub const BUILTIN_HANDLERS: [&str; 6] = ["postgresql", "mysql", "mariadb", "redis", "etcd", "mongodb"];
+
+/// How roles are found out. With neither a builtin nor a custom handler no probe is added to the pods: roles are taken
+/// from the Events of a probe that the template has.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[x_kube(
+    validation = Rule::new("!(has(self.builtinHandlerName) && has(self.customHandler) && self.customHandler.size() > 0)")
+        .message("set builtinHandlerName or customHandler, not both"),
+    validation = Rule::new("!has(self.builtinHandlerName) || self.builtinHandlerName in ['postgresql', 'mysql', 'mariadb', 'redis', 'etcd', 'mongodb']")
+        .message("builtinHandlerName must be one of postgresql, mysql, mariadb, redis, etcd, mongodb; for any other engine use customHandler")
+)]
 #[serde(rename_all = "camelCase")]
 pub struct RoleProbe {
     /// Name of an engine that the probe knows, for example `postgresql`, `redis`, `etcd`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
     pub builtin_handler_name: Option<String>,
-    /// Commands run in order; the output of the last is the role.
+    /// Commands run in order; each sees the output of the one before it as `KB_RSM_LAST_STDOUT`, and the output of the
+    /// last is the role.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
     pub custom_handler: Vec<Action>,
     /// Seconds before the first probe.
     #[serde(default)]
@@ -38,6 +51,11 @@ pub struct RoleProbe {
     /// How a role reaches the API.
     #[serde(default)]
     pub role_update_mechanism: RoleUpdateMechanism,
+    /// Seconds after which a role that did not change is reported again, in case a report was lost. Absent: a role is
+    /// reported when it changes and when the probe starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub report_period_seconds: Option<i32>,
 }
 
 impl Default for RoleProbe {
@@ -51,6 +69,7 @@ impl Default for RoleProbe {
             success_threshold: one(),
             failure_threshold: three(),
             role_update_mechanism: RoleUpdateMechanism::default(),
+            report_period_seconds: None,
         }
     }
 }
@@ -66,36 +85,19 @@ pub enum RoleUpdateMechanism {
     DirectApiServerEventUpdate,
 }
 
-/// What is run when members join, leave or hand over.
-#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct MembershipReconfiguration {
-    /// Before the leader goes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub switchover_action: Option<Action>,
-    /// After a member came.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub member_join_action: Option<Action>,
-    /// Before a member goes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub member_leave_action: Option<Action>,
-    /// After a member joined, until it has the log.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub log_sync_action: Option<Action>,
-    /// After a member has the log, to let it vote.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub promote_action: Option<Action>,
-}
-
-/// A command, and the image to run it in.
+/// A command of a custom handler, and the image to run it in.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Action {
-    /// Image. Absent: that of the closest earlier action that has one (rsm.md 1.2).
+    /// Image. Absent: the default one of the probe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// Command and its arguments.
+    /// Command.
+    #[schemars(length(min = 1))]
     pub command: Vec<String>,
+    /// Arguments of the command.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<String>,
 }
 
 /// Account that probes and actions use on the database.

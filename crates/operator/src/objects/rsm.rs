@@ -3,7 +3,6 @@
 use super::{object_labels, owner, pod};
 use coregent_api::rsm::{
     AccessMode, MemberLayout, PodManagementPolicy, ReplicaRole, ReplicatedStateMachineSpec, UpdateStrategy,
-    UpdateStrategyType,
 };
 use coregent_api::{DatabaseCluster, ReplicatedStateMachine, labels};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -42,7 +41,7 @@ pub fn rsm(cluster: &DatabaseCluster, instances: &[u32], image: &str) -> Replica
         volume_claim_templates: claims(cluster),
         pod_management_policy: Some(PodManagementPolicy::Parallel),
         // Only the database controller deletes its pods (F15).
-        update_strategy: Some(UpdateStrategy { type_: Some(UpdateStrategyType::OnDelete), rolling_update: None }),
+        update_strategy: Some(UpdateStrategy::on_delete()),
         roles: vec![
             role(labels::ROLE_PRIMARY, AccessMode::ReadWrite, true),
             role(labels::ROLE_REPLICA, AccessMode::Readonly, false),
@@ -59,7 +58,7 @@ pub fn rsm(cluster: &DatabaseCluster, instances: &[u32], image: &str) -> Replica
 }
 
 fn role(name: &str, access_mode: AccessMode, is_leader: bool) -> ReplicaRole {
-    ReplicaRole { name: name.to_owned(), access_mode, can_vote: true, is_leader }
+    ReplicaRole { name: name.to_owned(), access_mode, can_vote: true, is_leader, is_exclusive: false }
 }
 
 fn claims(cluster: &DatabaseCluster) -> Vec<Value> {
