@@ -95,7 +95,7 @@ pub fn pod_template(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// A core Service, of which rules must see the ports.
+/// A core Service, of which rules must see the ports. A real API server takes no rule that compares many more.
 pub fn service(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
@@ -107,7 +107,7 @@ pub fn service(_: &mut SchemaGenerator) -> Schema {
                 "properties": {
                     "ports": {
                         "type": "array",
-                        "maxItems": 64,
+                        "maxItems": 32,
                         "items": {
                             "type": "object",
                             "x-kubernetes-preserve-unknown-fields": true,

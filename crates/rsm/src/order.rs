@@ -20,6 +20,7 @@ pub fn role(role: &ReplicaRole) -> roles::Role {
         },
         can_vote: role.can_vote,
         is_leader: role.is_leader,
+        is_exclusive: role.is_exclusive,
     }
 }
 

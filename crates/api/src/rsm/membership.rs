@@ -147,3 +147,11 @@ pub enum ActionVia {
     /// `pods/exec` in a container of the member, for members without our agent.
     Exec,
 }
+
+fn default_timeout() -> i32 {
+    300
+}
+
+fn default_attempts() -> i32 {
+    5
+}

@@ -38,8 +38,6 @@ use serde_json::Value;
         .message("metadata.name becomes part of Service names: use at most 49 lower-case letters, digits and '-', beginning with a letter"),
     validation = Rule::new("self.spec.memberLayout != 'Instances' || self.metadata.name.size() <= 45")
         .message("metadata.name becomes part of the names of the members' StatefulSets: use at most 45 characters with memberLayout: Instances"),
-    validation = Rule::new("!has(self.spec.offlineInstances) || self.spec.offlineInstances.all(n, n.matches('^' + self.metadata.name + '-[1-9][0-9]{0,8}$'))")
-        .message("spec.offlineInstances names members as <name of the set>-<number>, for example orders-2"),
     scale(
         spec_replicas_path = ".spec.replicas",
         status_replicas_path = ".status.replicas",
@@ -61,7 +59,7 @@ use serde_json::Value;
         .message("spec.roles: every role needs a name"),
     validation = Rule::new("!has(self.roles) || self.roles.all(a, self.roles.exists_one(b, b.name.lowerAscii() == a.name.lowerAscii()))")
         .message("spec.roles: names must differ by more than the case of their letters, since roles are compared without regard to it"),
-    validation = Rule::new("!has(self.roles) || self.roles.filter(r, r.isLeader && r.isExclusive).size() <= 1")
+    validation = Rule::new("!has(self.roles) || self.roles.filter(r, r.isLeader && has(r.isExclusive) && r.isExclusive).size() <= 1")
         .message("spec.roles: at most one role can be both isLeader and isExclusive, since there is one leader"),
     validation = Rule::new("!has(self.service) || (has(self.service.spec) && has(self.service.spec.ports) && self.service.spec.ports.size() > 0)")
         .message("servicePort must provide: spec.service needs at least one port"),
@@ -77,7 +75,7 @@ use serde_json::Value;
         .message("spec.template.metadata.labels must have every label of spec.selector.matchLabels with the same value"),
     validation = Rule::new("!has(self.updateStrategy) || !has(self.updateStrategy.maxUnavailable) || has(self.memberUpdateStrategy)")
         .message("spec.updateStrategy.maxUnavailable bounds updates by role: set spec.memberUpdateStrategy too"),
-    validation = Rule::new("self.podUpdatePolicy == 'Recreate' || has(self.memberUpdateStrategy)")
+    validation = Rule::new("!has(self.podUpdatePolicy) || self.podUpdatePolicy == 'Recreate' || has(self.memberUpdateStrategy)")
         .message("spec.podUpdatePolicy is for updates by role: set spec.memberUpdateStrategy too"),
     validation = Rule::new("!has(self.instances) || self.memberLayout == 'Instances'")
         .message("spec.instances needs spec.memberLayout: Instances"),
@@ -114,7 +112,7 @@ pub struct ReplicatedStateMachineSpec {
 
     /// Services by role or access mode, which select by themselves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16))]
+    #[schemars(length(max = 8))]
     pub role_services: Vec<RoleService>,
 
     /// The pods (Kubernetes PodTemplateSpec).
@@ -153,7 +151,7 @@ pub struct ReplicatedStateMachineSpec {
     pub member_update_strategy: Option<MemberUpdateStrategy>,
 
     /// With `memberUpdateStrategy`: whether a running pod may be changed instead of being made again.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "PodUpdatePolicy::is_default")]
     pub pod_update_policy: PodUpdatePolicy,
 
     /// What becomes of the members' claims when the set is deleted or gets smaller. Absent: they stay.
@@ -183,7 +181,7 @@ pub struct ReplicatedStateMachineSpec {
     /// their volumes stay, and `replicas` others run. A member that is taken off this list comes back, data and all,
     /// before a new one is made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64), inner(length(max = 63)), extend("x-kubernetes-list-type" = "set"))]
+    #[schemars(length(max = 32), inner(length(max = 63), regex(pattern = r"^[a-z][-a-z0-9]*-[1-9][0-9]{0,8}$")), extend("x-kubernetes-list-type" = "set"))]
     pub offline_instances: Vec<String>,
 }
 

@@ -24,7 +24,7 @@ pub struct ReplicaRole {
     pub is_leader: bool,
     /// Whether at most one member can have this role: the newest claim to it takes the label from whoever had it. The
     /// label is never a fence, however exclusive: the engine itself must see to it that only one member writes.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_exclusive: bool,
 }
 

@@ -49,6 +49,12 @@ pub enum PodUpdatePolicy {
     StrictInPlace,
 }
 
+impl PodUpdatePolicy {
+    pub(super) fn is_default(&self) -> bool {
+        *self == PodUpdatePolicy::default()
+    }
+}
+
 /// How pods of an old revision are replaced (Kubernetes StatefulSetUpdateStrategy, and a bound of ours).
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -4,5 +4,6 @@
 pub mod instances;
 pub mod report;
 pub mod roles;
+pub mod update;
 
 pub use roles::{AccessMode, Role};

@@ -173,8 +173,13 @@ mod tests {
     use proptest::prelude::*;
 
     fn declared() -> Vec<Role> {
-        let role =
-            |name: &str, access_mode, is_leader| Role { name: name.to_owned(), access_mode, can_vote: true, is_leader };
+        let role = |name: &str, access_mode, is_leader| Role {
+            name: name.to_owned(),
+            access_mode,
+            can_vote: true,
+            is_leader,
+            is_exclusive: is_leader,
+        };
         vec![role("Leader", AccessMode::ReadWrite, true), role("follower", AccessMode::Readonly, false)]
     }
 

@@ -25,6 +25,8 @@ pub struct Role {
     pub can_vote: bool,
     /// Whether it leads.
     pub is_leader: bool,
+    /// Whether at most one member can have it.
+    pub is_exclusive: bool,
 }
 
 /// Priority of a leader, whatever else it is.
@@ -116,7 +118,7 @@ mod tests {
     use super::*;
 
     fn role(name: &str, access_mode: AccessMode, can_vote: bool, is_leader: bool) -> Role {
-        Role { name: name.to_owned(), access_mode, can_vote, is_leader }
+        Role { name: name.to_owned(), access_mode, can_vote, is_leader, is_exclusive: false }
     }
 
     /// The fixture of rsm.md 10.1.

@@ -223,7 +223,7 @@ proptest! {
             (damaged(t, text), t.maybe(200, |t| t.pick(&["u0", "u1", ""]).to_owned()), stored, number(t))
         }),
     ) {
-        let role = Role { name: "leader".into(), access_mode: AccessMode::ReadWrite, can_vote: true, is_leader: true };
+        let role = Role { name: "leader".into(), access_mode: AccessMode::ReadWrite, can_vote: true, is_leader: true, is_exclusive: false };
         let pod = PodSeen { uid: "u0".into(), stored_version: stored.clone(), role: None, access_mode: None };
         for text in [&text, &noise] {
             let _ = read(text);
