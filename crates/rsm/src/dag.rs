@@ -30,6 +30,8 @@ pub enum Action {
         propagation: Propagation,
         /// A finalizer of ours to take away first.
         finalizer: Option<String>,
+        /// Only as it was read: on the `resourceVersion` that the vertex carries too.
+        as_read: bool,
     },
     /// Replace its status, on the `resourceVersion` that the vertex carries.
     Status,
@@ -76,7 +78,13 @@ impl Action {
     /// Deletion in the background, without a finalizer.
     #[must_use]
     pub fn delete() -> Action {
-        Action::Delete { propagation: Propagation::Background, finalizer: None }
+        Action::Delete { propagation: Propagation::Background, finalizer: None, as_read: false }
+    }
+
+    /// As [`Action::delete`], but an object that changed since it was read is left.
+    #[must_use]
+    pub fn delete_as_read() -> Action {
+        Action::Delete { propagation: Propagation::Background, finalizer: None, as_read: true }
     }
 }
 

@@ -9,6 +9,7 @@ pub mod controller;
 pub mod dag;
 pub mod failpoint;
 pub mod graph;
+pub mod handover;
 pub mod merge;
 pub mod names;
 pub mod news;
@@ -21,6 +22,7 @@ pub mod role_event;
 pub mod status;
 pub mod transformer;
 pub mod transformers;
+pub mod update;
 pub mod world;
 
 pub use annotation::{AnnotationScope, add_annotation_scope, parse_annotations_of_scope};

@@ -213,7 +213,7 @@ impl Plan {
                 let answer = api.patch(&name, &params, &Patch::Merge(&step.object)).await;
                 missing_is_fine(step, answer)
             }
-            Action::Delete { propagation, finalizer } => {
+            Action::Delete { propagation, finalizer, as_read } => {
                 if let Some(finalizer) = finalizer {
                     self.release(&api, step, finalizer).await?;
                 }
@@ -223,7 +223,9 @@ impl Plan {
                 let mut params =
                     DeleteParams { propagation_policy: Some(propagation.policy()), ..DeleteParams::default() };
                 if let Some(uid) = step.read_uid() {
-                    params.preconditions = Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None });
+                    let seen = &step.original.as_ref().unwrap_or(&step.object).metadata;
+                    let resource_version = seen.resource_version.clone().filter(|_| *as_read);
+                    params.preconditions = Some(Preconditions { uid: Some(uid.to_owned()), resource_version });
                 }
                 missing_is_fine(step, api.delete(&name, &params).await)
             }

@@ -34,7 +34,9 @@ pub fn is_rsm_ready(rsm: Option<&ReplicatedStateMachine>) -> bool {
         let pod = names::pod(&rsm.name_any(), rsm.spec.member_layout, *number);
         members.iter().any(|member| member.pod_name == pod)
     };
-    members.len() == numbers.len() && numbers.iter().all(listed) && members.iter().any(|member| member.role.is_leader)
+    members.len() == numbers.len()
+        && numbers.iter().all(listed)
+        && members.iter().any(|member| member.role.is_leader || member.ready_without_primary)
 }
 
 /// Numbers of the members that should exist, as far as spec and status tell.

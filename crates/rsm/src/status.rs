@@ -4,6 +4,7 @@ use coregent_api::conditions::{self, State, set_condition};
 use coregent_api::rsm::{MemberLayout, MemberStatus, ReplicatedStateMachineStatus};
 use coregent_api::{ReplicatedStateMachine, labels};
 use coregent_core::rsm::roles;
+use coregent_core::rsm::update::Next;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -11,7 +12,11 @@ use kube::ResourceExt;
 use crate::names;
 use crate::order::{compose_role_priority_map, role_of};
 use crate::ready::{is_rsm_ready, members_of};
+use crate::update;
 use crate::world::World;
+
+/// Reason of Ready while members are of an older revision.
+const MEMBERS_OUTDATED: &str = "MembersOutdated";
 
 /// The status that follows from what was seen, given the one before.
 #[must_use]
@@ -24,7 +29,10 @@ pub fn observed(world: &World, before: &ReplicatedStateMachineStatus) -> Replica
     bring_up(rsm, &mut status);
     let mut with_status = rsm.clone();
     with_status.status = Some(status.clone());
-    let (state, reason, message) = readiness(&with_status, &status);
+    let (state, reason, mut message) = readiness(&with_status, &status);
+    if let (MEMBERS_OUTDATED, Some(Next::Wait(waiting))) = (reason, update::next(world)) {
+        message = format!("{message}; the others wait: {waiting}");
+    }
     let generation = rsm.metadata.generation;
     set_condition(&mut status.conditions, conditions::READY, state, reason, &message, generation, &world.now);
     set_condition(&mut status.conditions, conditions::SPEC_VALID, State::True, "Valid", "", generation, &world.now);
@@ -138,7 +146,7 @@ fn readiness(rsm: &ReplicatedStateMachine, status: &ReplicatedStateMachineStatus
     if ready < wanted {
         (State::False, "MembersNotReady", format!("{ready} of {wanted} members are ready"))
     } else if updated < wanted {
-        (State::False, "MembersOutdated", format!("{updated} of {wanted} members are at the newest revision"))
+        (State::False, MEMBERS_OUTDATED, format!("{updated} of {wanted} members are at the newest revision"))
     } else if leaders.is_empty() && !rsm.spec.roles.is_empty() && rsm.spec.role_probe.is_some() {
         (State::False, "NoLeader", "no ready member leads".to_owned())
     } else {

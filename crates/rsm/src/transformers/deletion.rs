@@ -25,7 +25,8 @@ impl Pure for ObjectDeletionTransformer {
                 id: None,
             });
         }
-        let release = Action::Delete { propagation: Propagation::Background, finalizer: Some(FINALIZER.to_owned()) };
+        let (propagation, finalizer) = (Propagation::Background, Some(FINALIZER.to_owned()));
+        let release = Action::Delete { propagation, finalizer, as_read: false };
         dag.set_root(root(&world.rsm, release)?);
         Err(Interrupt::PrematureStop)
     }

@@ -7,12 +7,14 @@ mod fix_meta;
 mod generation;
 mod init;
 mod status;
+mod update_strategy;
 
 pub use deletion::ObjectDeletionTransformer;
 pub use fix_meta::FixMetaTransformer;
 pub use generation::ObjectGenerationTransformer;
 pub use init::InitTransformer;
 pub use status::ObjectStatusTransformer;
+pub use update_strategy::UpdateStrategyTransformer;
 
 use coregent_api::ReplicatedStateMachine;
 use coregent_api::rsm::ReplicatedStateMachineStatus;
@@ -33,6 +35,7 @@ pub fn plan_builder(world: World) -> PlanBuilder<World> {
         .add_transformer(ObjectDeletionTransformer)
         .add_transformer(ObjectGenerationTransformer)
         .add_transformer(ObjectStatusTransformer)
+        .add_transformer(UpdateStrategyTransformer)
 }
 
 /// What a transformer that waits for nothing does; [`Transformer`] follows from it.
@@ -54,6 +57,7 @@ transformer!(FixMetaTransformer);
 transformer!(ObjectDeletionTransformer);
 transformer!(ObjectGenerationTransformer);
 transformer!(ObjectStatusTransformer);
+transformer!(UpdateStrategyTransformer);
 
 /// The root with this action, as it was read.
 fn root(rsm: &ReplicatedStateMachine, action: Action) -> Result<Step, Interrupt> {

@@ -99,3 +99,32 @@ async fn a_set_of_instances_is_scaled_and_deleted() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_changed_template_restarts_followers_first_and_each_pod_once() {
+    let running = running().await;
+    let plane = &running.plane;
+    let spec = json!({"podManagementPolicy": "Parallel", "memberUpdateStrategy": "Serial"});
+    plane.create::<ReplicatedStateMachine>(manifest("bar", spec)).await;
+    ready(plane, "bar").await;
+    for (pod, role) in [("bar-0", "leader"), ("bar-1", "follower"), ("bar-2", "follower")] {
+        plane.patch::<Pod>(pod, json!({"metadata": {"labels": {"coregent.io/role": role}}})).await;
+    }
+    plane.writes.take();
+    // A restart is asked for on the set's own template (issues 5738 and 5749).
+    let restart = json!({"spec": {"template": {"metadata": {"annotations": {"restarted-at": "now"}}}}});
+    plane.patch::<ReplicatedStateMachine>("bar", restart).await;
+    let mut deleted = Vec::new();
+    for (pod, role) in [("bar-1", "follower"), ("bar-2", "follower"), ("bar-0", "leader")] {
+        wait("a new pod", || async {
+            let new = plane.get::<Pod>(pod).await?;
+            new.annotations().contains_key("restarted-at").then_some(())
+        })
+        .await;
+        deleted.extend(plane.writes.take().into_iter().filter(|write| write.starts_with("DELETE pods")));
+        plane.patch::<Pod>(pod, json!({"metadata": {"labels": {"coregent.io/role": role}}})).await;
+    }
+    ready(plane, "bar").await;
+    wait("a look that writes nothing", || async { plane.try_pass("bar").await.ok()?.is_empty().then_some(()) }).await;
+    assert_eq!(deleted, ["DELETE pods/bar-1", "DELETE pods/bar-2", "DELETE pods/bar-0"]);
+}

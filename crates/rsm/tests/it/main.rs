@@ -8,3 +8,4 @@ mod passes;
 mod plane;
 mod rendering;
 mod roles;
+mod update;
