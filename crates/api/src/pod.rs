@@ -15,6 +15,20 @@ pub enum Misfit {
         /// What the reader said.
         reason: String,
     },
+    /// A name that something else of the set has already.
+    #[error("{path}: {name} is the name of another Service of this set; choose another")]
+    Taken {
+        /// Where, for example `spec.roleServices[0].name`.
+        path: String,
+        /// The name.
+        name: String,
+    },
+    /// A field without which the object cannot be.
+    #[error("{path} is required")]
+    Missing {
+        /// Where.
+        path: String,
+    },
     /// Fields that the type does not have. They would be dropped without a word.
     #[error("{path}: unknown field(s) {}; remove them or correct their spelling", .fields.join(", "))]
     Unknown {

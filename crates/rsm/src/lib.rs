@@ -18,6 +18,7 @@ pub mod ownership;
 pub mod plan;
 pub mod ready;
 pub mod render;
+mod retention;
 pub mod role_event;
 pub mod status;
 pub mod transformer;

@@ -7,11 +7,12 @@ use kube::api::DynamicObject;
 use serde_json::{Map, Value};
 
 use crate::names::RENDERED;
+use crate::retention::FIELD as RETENTION;
 
 /// Fields of a Service's spec that we render or leave out on purpose. Every other is the API server's.
 const SERVICE_FIELDS: [&str; 4] = ["ports", "selector", "type", "externalTrafficPolicy"];
 /// Fields of a StatefulSet's spec that can be changed and that we render. The others are frozen at creation.
-const STATEFUL_SET_FIELDS: [&str; 3] = ["replicas", "template", "updateStrategy"];
+const STATEFUL_SET_FIELDS: [&str; 4] = ["replicas", "template", "updateStrategy", RETENTION];
 
 /// `live` brought to `desired`, or `None` when it is so already.
 ///
@@ -26,7 +27,10 @@ pub fn merge(kind: &str, live: &DynamicObject, desired: &DynamicObject) -> Optio
     merged.labels_mut().extend(desired.labels().clone());
     merged.annotations_mut().extend(desired.annotations().clone());
     match kind {
-        "StatefulSet" => replace_fields(&mut merged.data, &desired.data, &STATEFUL_SET_FIELDS, false),
+        "StatefulSet" => {
+            replace_fields(&mut merged.data, &desired.data, &STATEFUL_SET_FIELDS, false);
+            keep_claims(&mut merged.data, &desired.data);
+        }
         "Service" => merge_service(&mut merged.data, &desired.data),
         "ConfigMap" => {
             for field in ["data", "binaryData"] {
@@ -134,6 +138,14 @@ fn replace_fields(live: &mut Value, desired: &Value, fields: &[&str], remove: bo
             }
             None => {}
         }
+    }
+}
+
+/// A policy that is no longer rendered must not go on deleting claims.
+fn keep_claims(live: &mut Value, desired: &Value) {
+    let policy = format!("/spec/{RETENTION}");
+    if let (Some(kept), None) = (live.pointer_mut(&policy), desired.pointer(&policy)) {
+        *kept = serde_json::json!({"whenDeleted": "Retain", "whenScaled": "Retain"});
     }
 }
 

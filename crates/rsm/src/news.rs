@@ -26,6 +26,9 @@ pub struct News {
 /// What changed for people between two states of the conditions.
 #[must_use]
 pub fn between(before: &[Condition], after: &[Condition]) -> Option<News> {
+    if let Some(held) = held_up(before, after) {
+        return Some(held);
+    }
     let ready = find(after, conditions::READY)?;
     let was = find(before, conditions::READY);
     if was.is_some_and(|was| was.reason == ready.reason) {
@@ -39,6 +42,13 @@ pub fn between(before: &[Condition], after: &[Condition]) -> Option<News> {
         reason: ready.reason.clone(),
         note: ready.message.chars().take(LONGEST_NOTE).collect(),
     })
+}
+
+/// A deletion that waits because the set is paused: nobody would look for a condition of what they deleted.
+fn held_up(before: &[Condition], after: &[Condition]) -> Option<News> {
+    let waits = |list| find(list, conditions::PAUSED).filter(|paused| paused.reason == "DeletionWaits");
+    let paused = waits(after)?;
+    waits(before).is_none().then(|| News { warning: true, reason: paused.reason.clone(), note: paused.message.clone() })
 }
 
 /// Publishes news about an RSM. That it cannot be published is no reason to fail: the condition says the same.

@@ -7,14 +7,15 @@ use std::sync::Arc;
 
 use coregent_api::rsm::MemberLayout;
 use coregent_api::{ReplicatedStateMachine, annotations, labels};
-use coregent_core::rsm::report::{self, Claim, PodSeen, Verdict};
-use coregent_core::rsm::roles::member_number;
+use coregent_core::rsm::report::{self, Claim, Ignored, Newness, PodSeen, Verdict};
+use coregent_core::rsm::roles::{self, Role, member_number};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Event, Pod};
-use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::controller::candidates;
@@ -23,18 +24,28 @@ use crate::order::role;
 
 /// How often a label write that met a newer pod is tried again before the Event is given back.
 const ATTEMPTS: u32 = 5;
+/// Claims to exclusive roles are taken one after another for each set; sets share this many locks.
+const LOCKS: usize = 64;
 
 /// Handles the role Events of pods.
 #[derive(Clone)]
 pub struct PodRoleEventHandler {
     client: Client,
+    exclusive: Arc<Vec<Mutex<()>>>,
+}
+
+/// A claim about a pod, as it was found.
+struct About<'a> {
+    role: &'a str,
+    uid: Option<String>,
+    newness: Newness,
 }
 
 impl PodRoleEventHandler {
     /// A handler that reads and writes through `client`.
     #[must_use]
     pub fn new(client: Client) -> PodRoleEventHandler {
-        PodRoleEventHandler { client }
+        PodRoleEventHandler { client, exclusive: Arc::new((0..LOCKS).map(|_| Mutex::new(())).collect()) }
     }
 
     /// Labels the pods that an Event speaks of, then notes on the Event that it was handled, so that it is handled once
@@ -57,23 +68,79 @@ impl PodRoleEventHandler {
         let name = claim.pod.clone().unwrap_or_else(|| reporter.clone());
         // What the Event itself is about it identifies; of every other pod only the claim can say which one it means.
         let uid = if name == reporter { event.involved_object.uid.clone() } else { claim.uid.clone() };
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
+        let about = About { role: &claim.role, uid, newness: Newness { version, number: claim.number } };
         for attempt in 1..=ATTEMPTS {
-            let Some(pod) = pods.get_opt(&name).await? else { return Ok(()) };
-            let Some(set) = self.set_of(&namespace, &pod).await? else { return Ok(()) };
-            let declared: Vec<_> = set.spec.roles.iter().map(role).collect();
-            let Some(patch) = patch(&report::judge(&claim.role, uid.as_deref(), version, &seen(&pod), &declared), &pod)
-            else {
-                return Ok(());
-            };
-            let params = PatchParams { field_manager: Some(names::MANAGER.to_owned()), ..PatchParams::default() };
-            match pods.patch(&name, &params, &Patch::Merge(&patch)).await {
-                Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(()),
+            match self.apply_once(&namespace, &name, &about).await {
                 Err(kube::Error::Api(status)) if status.is_conflict() && attempt < ATTEMPTS => {}
-                answer => return answer.map(|_| ()),
+                answer => return answer,
             }
         }
         Ok(())
+    }
+
+    async fn apply_once(&self, namespace: &str, name: &str, about: &About<'_>) -> Result<(), kube::Error> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let Some(pod) = pods.get_opt(name).await? else { return Ok(()) };
+        let Some(set) = self.set_of(namespace, &pod).await? else { return Ok(()) };
+        let declared: Vec<Role> = set.spec.roles.iter().map(role).collect();
+        if !roles::find(&declared, about.role.trim()).is_some_and(|role| role.is_exclusive) {
+            let verdict = report::judge(about.role, about.uid.as_deref(), about.newness, &seen(&pod), &[], &declared);
+            return self.write(&pods, &pod, &verdict).await;
+        }
+        let lock = format!("{namespace}/{}", set.name_any()).bytes().map(usize::from).sum::<usize>() % LOCKS;
+        let _one_at_a_time = match self.exclusive.get(lock) {
+            Some(lock) => Some(lock.lock().await),
+            None => None,
+        };
+        self.apply_exclusive(&pods, &set, name, about, &declared).await
+    }
+
+    /// Whoever had the role loses it before the claimant gets it, so that never two have it; another controller that did
+    /// the same at the same time is found out afterwards.
+    async fn apply_exclusive(
+        &self,
+        pods: &Api<Pod>,
+        set: &ReplicatedStateMachine,
+        name: &str,
+        about: &About<'_>,
+        declared: &[Role],
+    ) -> Result<(), kube::Error> {
+        let (pod, peers) = members(pods, set, name).await?;
+        let Some(pod) = pod else { return Ok(()) };
+        let seen_peers: Vec<PodSeen> = peers.iter().map(seen).collect();
+        let (uid, newness) = (about.uid.as_deref(), about.newness);
+        let verdict = report::judge(about.role, uid, newness, &seen(&pod), &seen_peers, declared);
+        let Some(role) = roles::find(declared, about.role.trim()).map(|role| role.name.as_str()) else { return Ok(()) };
+        let holds = |pod: &Pod| pod.labels().get(labels::ROLE).is_some_and(|held| held == role);
+        match &verdict {
+            Verdict::Label { .. } => {
+                for peer in &peers {
+                    if let Some(verdict) = report::yields(role, newness, &seen(peer), declared) {
+                        self.write(pods, peer, &verdict).await?;
+                    }
+                }
+                self.write(pods, &pod, &verdict).await?;
+            }
+            // Taken in before, by a handler that perhaps ended before it could look at the others.
+            Verdict::Ignore(Ignored::Stale) if holds(&pod) => {}
+            _ => return self.write(pods, &pod, &verdict).await,
+        }
+        let (pod, peers) = members(pods, set, name).await?;
+        let (Some(pod), Some(peer)) = (pod.filter(holds), peers.iter().find(|peer| holds(peer))) else { return Ok(()) };
+        let own = seen(&pod).newness();
+        match report::yields(role, own, &seen(peer), declared) {
+            Some(verdict) => self.write(pods, peer, &verdict).await,
+            None => self.write(pods, &pod, &Verdict::Clear { newness: own }).await,
+        }
+    }
+
+    async fn write(&self, pods: &Api<Pod>, pod: &Pod, verdict: &Verdict) -> Result<(), kube::Error> {
+        let Some(patch) = patch(verdict, pod) else { return Ok(()) };
+        let params = PatchParams { field_manager: Some(names::MANAGER.to_owned()), ..PatchParams::default() };
+        match pods.patch(&pod.name_any(), &params, &Patch::Merge(&patch)).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            answer => answer.map(|_| ()),
+        }
     }
 
     /// The set that a pod belongs to, if its roles are probed.
@@ -99,25 +166,43 @@ impl PodRoleEventHandler {
     }
 }
 
+/// The pod of this name, and the others of its set.
+async fn members(
+    pods: &Api<Pod>,
+    set: &ReplicatedStateMachine,
+    name: &str,
+) -> Result<(Option<Pod>, Vec<Pod>), kube::Error> {
+    let selector = names::selector_text(&set.spec.selector.match_labels.clone().unwrap_or_default());
+    let instances = set.spec.member_layout == MemberLayout::Instances;
+    let of_set = |pod: &Pod| member_number(&set.name_any(), &pod.name_any(), instances) >= 0;
+    let all = pods.list(&ListParams::default().labels(&selector)).await?.items.into_iter().filter(of_set);
+    let (mut own, peers): (Vec<Pod>, Vec<Pod>) = all.partition(|pod| pod.name_any() == name);
+    Ok((own.pop(), peers))
+}
+
 /// The write that a verdict calls for, on the version of the pod that it was decided on.
 fn patch(verdict: &Verdict, pod: &Pod) -> Option<Value> {
-    let (role, access_mode, version) = match verdict {
-        Verdict::Label { role, access_mode, version } => {
+    let (role, access_mode, newness) = match verdict {
+        Verdict::Label { role, access_mode, newness } => {
             let mode = match access_mode {
                 coregent_core::rsm::AccessMode::None => "None",
                 coregent_core::rsm::AccessMode::Readonly => "Readonly",
                 coregent_core::rsm::AccessMode::ReadWrite => "ReadWrite",
             };
-            (json!(role), json!(mode), version)
+            (json!(role), json!(mode), newness)
         }
-        Verdict::Clear { version } => (Value::Null, Value::Null, version),
+        Verdict::Clear { newness } => (Value::Null, Value::Null, newness),
         Verdict::Ignore(_) => return None,
     };
+    let mut annotations = json!({annotations::LAST_ROLE_VERSION: newness.version.to_string()});
+    if let Some(number) = newness.number {
+        annotations[annotations::LAST_ROLE_NUMBER] = json!(number.to_string());
+    }
     Some(json!({"metadata": {
         "resourceVersion": pod.metadata.resource_version,
         "uid": pod.metadata.uid,
         "labels": {labels::ROLE: role, labels::ACCESS_MODE: access_mode},
-        "annotations": {annotations::LAST_ROLE_VERSION: version.to_string()},
+        "annotations": annotations,
     }}))
 }
 
@@ -125,6 +210,7 @@ fn seen(pod: &Pod) -> PodSeen {
     PodSeen {
         uid: pod.metadata.uid.clone().unwrap_or_default(),
         stored_version: pod.annotations().get(annotations::LAST_ROLE_VERSION).cloned(),
+        stored_number: pod.annotations().get(annotations::LAST_ROLE_NUMBER).cloned(),
         role: pod.labels().get(labels::ROLE).cloned(),
         access_mode: pod.labels().get(labels::ACCESS_MODE).cloned(),
     }

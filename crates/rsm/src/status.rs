@@ -35,6 +35,10 @@ pub fn observed(world: &World, before: &ReplicatedStateMachineStatus) -> Replica
     }
     let generation = rsm.metadata.generation;
     set_condition(&mut status.conditions, conditions::READY, state, reason, &message, generation, &world.now);
+    // A set that never was paused does not need to say that it is not.
+    if conditions::find(&status.conditions, conditions::PAUSED).is_some() {
+        set_condition(&mut status.conditions, conditions::PAUSED, State::False, "Running", "", generation, &world.now);
+    }
     set_condition(&mut status.conditions, conditions::SPEC_VALID, State::True, "Valid", "", generation, &world.now);
     status
 }
@@ -143,7 +147,9 @@ fn readiness(rsm: &ReplicatedStateMachine, status: &ReplicatedStateMachineStatus
     let wanted = rsm.spec.desired_replicas();
     let ready = status.ready_replicas.unwrap_or_default();
     let updated = status.updated_replicas.unwrap_or_default();
-    if ready < wanted {
+    if wanted == 0 {
+        (State::False, "NoMembers", "spec.replicas is 0".to_owned())
+    } else if ready < wanted {
         (State::False, "MembersNotReady", format!("{ready} of {wanted} members are ready"))
     } else if updated < wanted {
         (State::False, MEMBERS_OUTDATED, format!("{updated} of {wanted} members are at the newest revision"))

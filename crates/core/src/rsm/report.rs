@@ -31,6 +31,9 @@ pub struct Claim {
     pub role: String,
     /// Version that the report itself carries; `None` means the time of the Event.
     pub version: Option<u64>,
+    /// Number that the engine itself gives the claim, for example a term of an election: `leader 7`. It weighs more than
+    /// any time.
+    pub number: Option<u64>,
 }
 
 /// Reads the message of an Event. `None`: it says nothing about a role.
@@ -42,7 +45,21 @@ pub fn read(message: &str) -> Option<Vec<Claim>> {
     let role = body.role.trim();
     match serde_json::from_str::<Snapshot>(role) {
         Ok(snapshot) => Some(snapshot.claims()),
-        Err(_) => Some(vec![Claim { pod: None, uid: None, role: role.to_owned(), version: None }]),
+        Err(_) => {
+            let (role, number) = numbered(role)?;
+            Some(vec![Claim { pod: None, uid: None, role: role.to_owned(), version: None, number }])
+        }
+    }
+}
+
+/// `<role>` or `<role> <number>`; anything longer, or with something else for a number, is no report (rsm.md 4.4).
+fn numbered(text: &str) -> Option<(&str, Option<u64>)> {
+    let mut words = text.split_whitespace();
+    let role = words.next().unwrap_or_default();
+    match (words.next(), words.next()) {
+        (None, _) => Some((role, None)),
+        (Some(number), None) => Some((role, Some(number.parse().ok()?))),
+        _ => None,
     }
 }
 
@@ -91,6 +108,7 @@ impl Snapshot {
             uid: pair.pod_uid.filter(|uid| !uid.is_empty()),
             role: pair.role_name,
             version,
+            number: None,
         };
         self.pairs.into_iter().filter(|pair| !pair.pod_name.is_empty()).map(claim).collect()
     }
@@ -103,10 +121,19 @@ pub struct PodSeen {
     pub uid: String,
     /// The version that was accepted last, as it is written on the pod.
     pub stored_version: Option<String>,
+    /// The number of the engine that was accepted last, as it is written on the pod.
+    pub stored_number: Option<String>,
     /// Its role label.
     pub role: Option<String>,
     /// Its access-mode label.
     pub access_mode: Option<String>,
+}
+
+impl PodSeen {
+    /// How new what was accepted for it last is.
+    pub fn newness(&self) -> Newness {
+        Newness { version: 0, number: None }.or_stored(self)
+    }
 }
 
 /// What to do with a claim.
@@ -118,13 +145,13 @@ pub enum Verdict {
         role: String,
         /// Its access mode.
         access_mode: AccessMode,
-        /// Version to remember.
-        version: u64,
+        /// How new it is, to be remembered.
+        newness: Newness,
     },
     /// Take both labels away: the pod has no declared role.
     Clear {
-        /// Version to remember.
-        version: u64,
+        /// How new it is, to be remembered.
+        newness: Newness,
     },
     /// Nothing to do, for this reason.
     Ignore(Ignored),
@@ -139,21 +166,80 @@ pub enum Ignored {
     Stale,
 }
 
-/// Decides on one claim about one pod. `uid` is what the report says of the pod's identity, `version` how new it is in
-/// microseconds.
-pub fn judge(role: &str, uid: Option<&str>, version: u64, pod: &PodSeen, declared: &[Role]) -> Verdict {
+/// How new a claim is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Newness {
+    /// Microseconds.
+    pub version: u64,
+    /// The engine's own number, which decides where both have one.
+    pub number: Option<u64>,
+}
+
+impl Newness {
+    /// Of a claim without a number.
+    pub fn at(version: u64) -> Newness {
+        Newness { version, number: None }
+    }
+
+    /// Of what was accepted for a pod last. What is no number was written by nobody we know and never blocks (rsm.md 4.4).
+    fn stored(pod: &PodSeen) -> (Option<u64>, Option<u64>) {
+        let number = |text: &Option<String>| text.as_deref().and_then(|text| text.parse::<u64>().ok());
+        (number(&pod.stored_version), number(&pod.stored_number))
+    }
+
+    /// Whether it is newer than what was accepted for `pod` last. Once the engine's numbers were heard, a claim without
+    /// one says nothing about the pod any more.
+    fn beats(self, pod: &PodSeen) -> bool {
+        match (self.number, Newness::stored(pod)) {
+            (Some(number), (_, Some(stored))) => number > stored,
+            (Some(_), (_, None)) => true,
+            (None, (_, Some(_))) => false,
+            (None, (stored, None)) => stored.is_none_or(|stored| self.version > stored),
+        }
+    }
+
+    /// The newer of this and what was accepted for `pod`.
+    fn or_stored(self, pod: &PodSeen) -> Newness {
+        let (version, number) = Newness::stored(pod);
+        Newness { version: self.version.max(version.unwrap_or_default()), number: self.number.max(number) }
+    }
+}
+
+/// Decides on one claim about one pod. `uid` is what the report says of the pod's identity; `peers` are the other pods of
+/// its set, of which only those count that have the same exclusive role.
+///
+/// A claim to an exclusive role that somebody else has by a newer one was true once: the pod has no role that is known.
+pub fn judge(
+    role: &str,
+    uid: Option<&str>,
+    newness: Newness,
+    pod: &PodSeen,
+    peers: &[PodSeen],
+    declared: &[Role],
+) -> Verdict {
     if uid != Some(pod.uid.as_str()) {
         return Verdict::Ignore(Ignored::OtherPod);
     }
-    // A stored version that is no number was written by nobody we know and never blocks (rsm.md 4.4).
-    let stored = pod.stored_version.as_deref().and_then(|text| text.parse::<u64>().ok());
-    if stored.is_some_and(|stored| version <= stored) {
+    if !newness.beats(pod) {
         return Verdict::Ignore(Ignored::Stale);
     }
-    match roles::find(declared, role.trim()) {
-        Some(role) => Verdict::Label { role: role.name.clone(), access_mode: role.access_mode, version },
-        None => Verdict::Clear { version },
+    let Some(role) = roles::find(declared, role.trim()) else { return Verdict::Clear { newness } };
+    let newer = peers.iter().find(|peer| holds(role, peer) && !newness.beats(peer));
+    match newer {
+        Some(peer) => Verdict::Clear { newness: newness.or_stored(peer) },
+        None => Verdict::Label { role: role.name.clone(), access_mode: role.access_mode, newness },
     }
+}
+
+/// What an accepted claim means for another pod of the set: that it has the exclusive role no longer. What is remembered
+/// of it is the claim's newness, so that what it said before that is not believed afterwards (issues 782, 10087).
+pub fn yields(role: &str, newness: Newness, peer: &PodSeen, declared: &[Role]) -> Option<Verdict> {
+    let role = roles::find(declared, role)?;
+    (holds(role, peer) && newness.beats(peer)).then(|| Verdict::Clear { newness: newness.or_stored(peer) })
+}
+
+fn holds(role: &Role, peer: &PodSeen) -> bool {
+    role.is_exclusive && peer.role.as_deref().is_some_and(|held| role.is_called(held))
 }
 
 /// How new an Event is, in microseconds: its own time where it has one; else the kubelet's seconds, with the count to
@@ -184,7 +270,7 @@ mod tests {
     }
 
     fn plain(role: &str) -> Option<Vec<Claim>> {
-        Some(vec![Claim { pod: None, uid: None, role: role.to_owned(), version: None }])
+        Some(vec![Claim { pod: None, uid: None, role: role.to_owned(), version: None, number: None }])
     }
 
     #[test]
@@ -215,8 +301,14 @@ mod tests {
         assert_eq!(
             claims,
             [
-                Claim { pod: Some("a-0".into()), uid: Some("u0".into()), role: "leader".into(), version: Some(7) },
-                Claim { pod: Some("a-1".into()), uid: None, role: "follower".into(), version: Some(7) },
+                Claim {
+                    pod: Some("a-0".into()),
+                    uid: Some("u0".into()),
+                    role: "leader".into(),
+                    version: Some(7),
+                    number: None
+                },
+                Claim { pod: Some("a-1".into()), uid: None, role: "follower".into(), version: Some(7), number: None },
             ]
         );
     }
@@ -232,8 +324,11 @@ mod tests {
     #[test]
     fn a_report_of_the_predecessor_says_nothing_about_the_pod() {
         let pod = PodSeen { uid: "new".into(), ..PodSeen::default() };
-        assert_eq!(judge("leader", Some("old"), 9, &pod, &declared()), Verdict::Ignore(Ignored::OtherPod));
-        assert_eq!(judge("leader", None, 9, &pod, &declared()), Verdict::Ignore(Ignored::OtherPod));
+        assert_eq!(
+            judge("leader", Some("old"), Newness::at(9), &pod, &[], &declared()),
+            Verdict::Ignore(Ignored::OtherPod)
+        );
+        assert_eq!(judge("leader", None, Newness::at(9), &pod, &[], &declared()), Verdict::Ignore(Ignored::OtherPod));
     }
 
     #[test]
@@ -241,17 +336,23 @@ mod tests {
         let pod =
             PodSeen { uid: "u".into(), stored_version: Some("2026-11-30T00:00:00Z".into()), ..PodSeen::default() };
         assert_eq!(
-            judge("LEADER", Some("u"), 1, &pod, &declared()),
-            Verdict::Label { role: "Leader".into(), access_mode: AccessMode::ReadWrite, version: 1 }
+            judge("LEADER", Some("u"), Newness::at(1), &pod, &[], &declared()),
+            Verdict::Label { role: "Leader".into(), access_mode: AccessMode::ReadWrite, newness: Newness::at(1) }
         );
-        assert_eq!(judge("candidate", Some("u"), 1, &pod, &declared()), Verdict::Clear { version: 1 });
-        assert_eq!(judge("", Some("u"), 1, &pod, &declared()), Verdict::Clear { version: 1 });
+        assert_eq!(
+            judge("candidate", Some("u"), Newness::at(1), &pod, &[], &declared()),
+            Verdict::Clear { newness: Newness::at(1) }
+        );
+        assert_eq!(
+            judge("", Some("u"), Newness::at(1), &pod, &[], &declared()),
+            Verdict::Clear { newness: Newness::at(1) }
+        );
     }
 
     #[test]
     fn a_longer_number_is_newer_than_a_shorter_one() {
         let pod = PodSeen { uid: "u".into(), stored_version: Some("999".into()), ..PodSeen::default() };
-        assert!(matches!(judge("leader", Some("u"), 1000, &pod, &declared()), Verdict::Label { .. }));
+        assert!(matches!(judge("leader", Some("u"), Newness::at(1000), &pod, &[], &declared()), Verdict::Label { .. }));
     }
 
     #[test]
@@ -259,6 +360,51 @@ mod tests {
         assert!(version_of(None, Some(5), 2) > version_of(None, Some(5), 1));
         assert!(version_of(Some(0), Some(6), 1) > version_of(None, Some(5), 999));
         assert_eq!(version_of(Some(7), Some(5), 1), 7);
+    }
+
+    #[test]
+    fn a_number_of_the_engine_weighs_more_than_any_time() {
+        let text = |role: &str| json_role(role);
+        assert_eq!(read(&text("leader 7")).unwrap()[0].number, Some(7));
+        assert_eq!(read(&text("leader\t7\n")).unwrap()[0].role, "leader");
+        for garbage in ["leader seven", "leader 7 8", "leader -1"] {
+            assert_eq!(read(&text(garbage)), None, "{garbage}");
+        }
+        let pod = PodSeen { uid: "u".into(), stored_number: Some("7".into()), ..PodSeen::default() };
+        let judged = |newness| judge("leader", Some("u"), newness, &pod, &[], &declared());
+        assert_eq!(judged(Newness::at(9_000)), Verdict::Ignore(Ignored::Stale), "a plain claim after a numbered one");
+        assert_eq!(judged(Newness { version: 9, number: Some(7) }), Verdict::Ignore(Ignored::Stale));
+        assert!(matches!(judged(Newness { version: 1, number: Some(8) }), Verdict::Label { .. }));
+    }
+
+    fn json_role(role: &str) -> String {
+        serde_json::json!({"event": "Success", "role": role}).to_string()
+    }
+
+    /// Issues 782 and 10087: the late claim of the old leader took the role from the new one.
+    #[test]
+    fn a_late_claim_to_an_exclusive_role_is_not_believed_over_a_newer_one() {
+        let mut a = PodSeen { uid: "a".into(), role: Some("LEADER".into()), ..stored("50") };
+        let b = PodSeen { uid: "b".into(), role: Some("follower".into()), ..stored("60") };
+        let claim = judge("leader", Some("b"), Newness::at(100), &b, std::slice::from_ref(&a), &declared());
+        assert!(matches!(claim, Verdict::Label { .. }));
+        assert_eq!(
+            yields("leader", Newness::at(100), &a, &declared()),
+            Some(Verdict::Clear { newness: Newness::at(100) }),
+            "what the old leader said before is not believed afterwards"
+        );
+        let b = PodSeen { role: Some("Leader".into()), ..b };
+        let b = PodSeen { stored_version: Some("100".into()), ..b };
+        a.role = None;
+        let late = judge("leader", Some("a"), Newness::at(90), &a, std::slice::from_ref(&b), &declared());
+        assert_eq!(late, Verdict::Clear { newness: Newness::at(100) });
+        assert_eq!(yields("leader", Newness::at(90), &b, &declared()), None);
+        let follows = judge("follower", Some("a"), Newness::at(90), &a, &[b], &declared());
+        assert!(matches!(follows, Verdict::Label { .. }), "a role that is not exclusive is nobody else's business");
+    }
+
+    fn stored(version: &str) -> PodSeen {
+        PodSeen { stored_version: Some(version.to_owned()), ..PodSeen::default() }
     }
 
     proptest! {
@@ -275,10 +421,11 @@ mod tests {
             let deliver = |pod: &mut PodSeen, index: usize| {
                 let (time, role, ours) = reports[index % reports.len()];
                 let role = if ours { truth(time).unwrap_or(role) } else { role };
-                match judge(names[role], Some(if ours { "u" } else { "other" }), 1_000_000 + time, pod, &declared()) {
-                    Verdict::Label { role, version, .. } => {
+                let (uid, newness) = (Some(if ours { "u" } else { "other" }), Newness::at(1_000_000 + time));
+                match judge(names[role], uid, newness, pod, &[], &declared()) {
+                    Verdict::Label { role, newness, .. } => {
                         pod.role = Some(role.to_lowercase());
-                        pod.stored_version = Some(version.to_string());
+                        pod.stored_version = Some(newness.version.to_string());
                     }
                     Verdict::Clear { .. } => unreachable!("both roles are declared"),
                     Verdict::Ignore(_) => {}
@@ -290,5 +437,53 @@ mod tests {
             let newest = (0..4).rev().find_map(truth).map(|role| names[role].to_owned());
             prop_assert_eq!(pod.role, newest);
         }
+
+        /// Late, doubled, reordered, one microsecond apart, about a predecessor of the same name: never do two pods have
+        /// the exclusive role, and once everybody has said what it is again, the newest claim has it.
+        #[test]
+        fn one_pod_at_most_has_an_exclusive_role(
+            reports in prop::collection::vec((0..3usize, 0..6u64, prop::bool::ANY, prop::bool::ANY), 1..12),
+            order in prop::collection::vec(0..1000usize, 1..40),
+        ) {
+            let mut pods: Vec<PodSeen> =
+                (0..3).map(|i| PodSeen { uid: format!("u{i}"), ..PodSeen::default() }).collect();
+            let deliver = |pods: &mut Vec<PodSeen>, at: usize, role: &str, uid: &str, newness: Newness| {
+                let peers: Vec<PodSeen> = (0..pods.len()).filter(|i| *i != at).map(|i| pods[i].clone()).collect();
+                let verdict = judge(role, Some(uid), newness, &pods[at], &peers, &declared());
+                if matches!(verdict, Verdict::Label { .. }) {
+                    for peer in (0..pods.len()).filter(|i| *i != at) {
+                        if let Some(verdict) = yields(role, newness, &pods[peer], &declared()) {
+                            write(&mut pods[peer], &verdict);
+                        }
+                    }
+                }
+                write(&mut pods[at], &verdict);
+            };
+            let holders = |pods: &[PodSeen]| pods.iter().filter(|pod| pod.role.as_deref() == Some("Leader")).count();
+            for index in order.into_iter().chain(0..reports.len()) {
+                let (at, time, leads, ours) = reports[index % reports.len()];
+                let uid = if ours { format!("u{at}") } else { "old".to_owned() };
+                // No two pods speak at the same microsecond.
+                let newness = Newness::at(1_000_000 + time * 3 + u64::try_from(at).unwrap());
+                deliver(&mut pods, at, if leads { "leader" } else { "follower" }, &uid, newness);
+                prop_assert!(holders(&pods) <= 1, "{:?}", pods);
+            }
+            for (at, role) in [(0, "leader"), (1, "follower"), (2, "leader")] {
+                deliver(&mut pods, at, role, &format!("u{at}"), Newness::at(2_000_000 + u64::try_from(at).unwrap()));
+            }
+            let roles: Vec<Option<&str>> = pods.iter().map(|pod| pod.role.as_deref()).collect();
+            prop_assert_eq!(roles, [None, Some("follower"), Some("Leader")]);
+        }
+    }
+
+    fn write(pod: &mut PodSeen, verdict: &Verdict) {
+        let (role, newness) = match verdict {
+            Verdict::Label { role, newness, .. } => (Some(role.clone()), newness),
+            Verdict::Clear { newness } => (None, newness),
+            Verdict::Ignore(_) => return,
+        };
+        pod.role = role;
+        pod.stored_version = Some(newness.version.to_string());
+        pod.stored_number = newness.number.map(|number| number.to_string());
     }
 }

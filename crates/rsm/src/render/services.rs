@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use coregent_api::pod::{Misfit, typed, typed_list};
+use coregent_api::pod::{Misfit, typed, typed_list, typed_opt};
+use coregent_api::rsm::{RoleService, ServedMode};
 use coregent_api::{ReplicatedStateMachine, labels};
 use k8s_openapi::api::core::v1::{ContainerPort, PodTemplateSpec, Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -18,9 +19,30 @@ pub(super) fn render(rsm: &ReplicatedStateMachine, template: &PodTemplateSpec) -
         services.push(main(rsm, &typed("spec.service", service)?));
         // As in the origin, alternative Services come with a main one only (rsm.md 1.2).
         let alternatives: Vec<Service> = typed_list("spec.alternativeServices", &rsm.spec.alternative_services)?;
-        services.extend(alternatives.into_iter().map(|service| alternative(rsm, service)));
+        for (at, service) in alternatives.into_iter().enumerate() {
+            let path = format!("spec.alternativeServices[{at}].metadata.name");
+            if service.name_any().is_empty() {
+                return Err(Misfit::Missing { path });
+            }
+            add(&mut services, &path, alternative(rsm, service))?;
+        }
+    }
+    for (at, wanted) in rsm.spec.role_services.iter().enumerate() {
+        let path = format!("spec.roleServices[{at}]");
+        let service = by_role(rsm, wanted, &path)?;
+        add(&mut services, &format!("{path}.name"), service)?;
     }
     Ok(services)
+}
+
+/// Two Services of one name would overwrite each other for ever.
+fn add(services: &mut Vec<Service>, path: &str, service: Service) -> Result<(), Misfit> {
+    let name = service.name_any();
+    if services.iter().any(|other| other.name_any() == name) {
+        return Err(Misfit::Taken { path: path.to_owned(), name });
+    }
+    services.push(service);
+    Ok(())
 }
 
 fn scoped(rsm: &ReplicatedStateMachine, scope: AnnotationScope) -> Option<std::collections::BTreeMap<String, String>> {
@@ -90,6 +112,43 @@ fn main(rsm: &ReplicatedStateMachine, wanted: &Service) -> Service {
     let external_traffic_policy = asked.external_traffic_policy.clone().or(local);
     let spec = ServiceSpec { type_, external_traffic_policy, selector: Some(selector), ..asked };
     Service { metadata, spec: Some(spec), ..Service::default() }
+}
+
+/// Leads to every member of a role, or of an access mode. A member whose role has the access mode `None` has neither
+/// label value that can be asked for, hence is in no such Service.
+fn by_role(rsm: &ReplicatedStateMachine, wanted: &RoleService, path: &str) -> Result<Service, Misfit> {
+    let given: Service = typed_opt(&format!("{path}.service"), wanted.service.as_ref())?.unwrap_or_default();
+    let mut selector = base_selector(rsm);
+    let suffix = match (&wanted.role, wanted.access_mode) {
+        (Some(name), _) => {
+            let declared = rsm.spec.roles.iter().find(|role| role.name.to_lowercase() == name.to_lowercase());
+            let declared =
+                declared.ok_or_else(|| Misfit::Missing { path: format!("spec.roles: a role called {name}") })?;
+            selector.insert(labels::ROLE.to_owned(), declared.name.clone());
+            declared.name.to_lowercase().replace(['.', '_'], "-")
+        }
+        (None, Some(mode)) => {
+            selector.insert(labels::ACCESS_MODE.to_owned(), mode.as_str().to_owned());
+            match mode {
+                ServedMode::ReadWrite => "rw".to_owned(),
+                ServedMode::Readonly => "ro".to_owned(),
+            }
+        }
+        (None, None) => return Err(Misfit::Missing { path: format!("{path}.role or {path}.accessMode") }),
+    };
+    let name = wanted.name.clone().unwrap_or_else(|| format!("{}-{suffix}", rsm.name_any()));
+    let mut spec = given.spec.unwrap_or_default();
+    if spec.ports.is_none() {
+        let main: Option<Service> = typed_opt("spec.service", rsm.spec.service.as_ref())?;
+        spec.ports = main.and_then(|service| service.spec).and_then(|spec| spec.ports);
+    }
+    spec.selector = Some(selector);
+    let mut metadata = meta(rsm, name);
+    let mut all = given.metadata.labels.unwrap_or_default();
+    all.extend(metadata.labels.take().unwrap_or_default());
+    metadata.labels = Some(all);
+    metadata.annotations = given.metadata.annotations.filter(|annotations| !annotations.is_empty());
+    Ok(Service { metadata, spec: Some(spec), ..Service::default() })
 }
 
 /// As its author wrote it, with our labels, our owner and the annotations of its scope. Of its metadata only what an

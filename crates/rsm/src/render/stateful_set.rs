@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use coregent_api::pod::{Misfit, typed_list, typed_opt};
-use coregent_api::rsm::{PodManagementPolicy, UpdateStrategyType};
+use coregent_api::rsm::{ClaimRetentionPolicy, PodManagementPolicy, UpdateStrategyType};
 use coregent_api::{ReplicatedStateMachine, labels};
-use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec, StatefulSetUpdateStrategy};
+use k8s_openapi::api::apps::v1::{
+    StatefulSet, StatefulSetPersistentVolumeClaimRetentionPolicy, StatefulSetSpec, StatefulSetUpdateStrategy,
+};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use kube::ResourceExt;
 
@@ -56,11 +58,19 @@ fn stateful_set(
                 .pod_management_policy
                 .map(|policy: PodManagementPolicy| policy.as_str().to_owned()),
             update_strategy: update_strategy(rsm)?,
+            persistent_volume_claim_retention_policy: rsm.spec.persistent_volume_claim_retention_policy.map(retention),
             volume_claim_templates: (!claims.is_empty()).then_some(claims),
             ..StatefulSetSpec::default()
         }),
         ..StatefulSet::default()
     })
+}
+
+fn retention(policy: ClaimRetentionPolicy) -> StatefulSetPersistentVolumeClaimRetentionPolicy {
+    StatefulSetPersistentVolumeClaimRetentionPolicy {
+        when_deleted: Some(policy.when_deleted.as_str().to_owned()),
+        when_scaled: Some(policy.when_scaled.as_str().to_owned()),
+    }
 }
 
 /// Annotations without a scope belong to the StatefulSet too, but not what tools note about the RSM itself.

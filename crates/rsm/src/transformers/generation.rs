@@ -18,6 +18,7 @@ use crate::merge::merge;
 use crate::order::{compose_role_priority_map, role_of};
 use crate::ready::members_of;
 use crate::render::{Desired, render};
+use crate::retention::{self, Before};
 use crate::transformer::Interrupt;
 use crate::world::{Child, World};
 
@@ -49,11 +50,17 @@ fn number_members(world: &World, dag: &mut Dag) -> Result<bool, Interrupt> {
         return Ok(false);
     }
     let before = rsm.status.clone().unwrap_or_default();
-    let Assignment { instances, last_created } = assign(&members(world, &before));
-    if instances == before.instances && Some(last_created) == before.last_created_instance_index {
+    let Assignment { instances, last_created, set_aside } = assign(&members(world, &before));
+    let same = instances == before.instances && set_aside == before.offline_instances;
+    if same && Some(last_created) == before.last_created_instance_index {
         return Ok(false);
     }
-    let status = ReplicatedStateMachineStatus { instances, last_created_instance_index: Some(last_created), ..before };
+    let status = ReplicatedStateMachineStatus {
+        instances,
+        last_created_instance_index: Some(last_created),
+        offline_instances: set_aside,
+        ..before
+    };
     set_status(world, dag, status)?;
     Ok(true)
 }
@@ -69,6 +76,8 @@ fn members(world: &World, status: &ReplicatedStateMachineStatus) -> Members {
         present: world.stateful_sets.iter().filter_map(|set| number(&set.name_any())).collect(),
         priorities: world.pods.iter().filter_map(ranked).collect(),
         wanted: usize::try_from(world.rsm.spec.replicas).unwrap_or_default(),
+        offline: world.rsm.spec.offline_instances.iter().filter_map(|name| number(name)).collect(),
+        set_aside: status.offline_instances.clone(),
     }
 }
 
@@ -80,6 +89,8 @@ fn refuse(world: &World, dag: &mut Dag, misfit: &Misfit) -> Result<(), Interrupt
     let reason = match misfit {
         Misfit::Wrong { .. } => "WrongValue",
         Misfit::Unknown { .. } => "UnknownField",
+        Misfit::Taken { .. } => "NameTaken",
+        Misfit::Missing { .. } => "FieldRequired",
     };
     let (message, now) = (misfit.to_string(), &world.now);
     set_condition(&mut status.conditions, conditions::SPEC_VALID, State::False, reason, &message, generation, now);
@@ -112,7 +123,13 @@ fn difference(world: &World, dag: &mut Dag, desired: &Desired) -> Result<(), Int
         dag.depend_on(&ObjectKey::of(object), &needed);
     }
     for extra in live.into_values().filter(|child| child.object.metadata.deletion_timestamp.is_none()) {
-        dag.add(step(&extra.resource, extra.object.clone(), None, Action::delete()));
+        match retention::before_removal(&world.rsm, extra) {
+            Before::Remove => dag.add(step(&extra.resource, extra.object.clone(), None, Action::delete())),
+            Before::Change(object) => {
+                dag.add(step(&extra.resource, *object, Some(extra.object.clone()), Action::Update))
+            }
+            Before::Wait => continue,
+        };
     }
     Ok(())
 }

@@ -127,6 +127,11 @@ impl Plane {
         Ok(self.writes.take())
     }
 
+    /// A pass beside others.
+    pub async fn pass_alone(&self, name: &str) -> Result<(), Error> {
+        pass(&Reconciler::new(self.counted.clone()), "default", name).await.map(|_| ())
+    }
+
     /// Passes until one writes nothing.
     pub async fn settle(&self, name: &str) {
         for _ in 0..10 {

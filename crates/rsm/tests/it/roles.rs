@@ -10,8 +10,12 @@ use serde_json::{Value, json};
 use crate::plane::{Plane, manifest};
 
 async fn probed(probe: Value) -> Plane {
+    probed_with(json!({"roleProbe": probe})).await
+}
+
+async fn probed_with(spec: Value) -> Plane {
     let plane = Plane::start().await;
-    plane.create::<ReplicatedStateMachine>(manifest("bar", json!({"roleProbe": probe}))).await;
+    plane.create::<ReplicatedStateMachine>(manifest("bar", spec)).await;
     plane.settle("bar").await;
     let set = plane.get::<StatefulSet>("bar").await.unwrap();
     for pod in ["bar-0", "bar-1"] {
@@ -126,4 +130,74 @@ async fn pods_of_a_set_without_a_probe_are_their_owners_to_label() {
     let handler = PodRoleEventHandler::new(plane.counted.clone());
     handler.handle(&event(&plane, "a", 1, None, role("leader")).await).await.unwrap();
     assert_eq!(labelled(&plane, "bar-0").await, (None, None));
+}
+
+/// Both pods of a set whose leader is exclusive.
+async fn exclusive() -> Plane {
+    let roles = json!([{"name": "leader", "isLeader": true, "isExclusive": true}, {"name": "follower"}]);
+    probed_with(json!({"roleProbe": {}, "roles": roles})).await
+}
+
+async fn claim(plane: &Plane, name: &str, micros: u32, pod: &str, said: &str) -> Event {
+    let uid = plane.get::<Pod>(pod).await.unwrap().uid().unwrap();
+    let mut object =
+        serde_json::to_value(event(plane, &format!("{name}-draft"), micros, None, role(said)).await).unwrap();
+    object["metadata"] = json!({"name": name});
+    object["involvedObject"]["name"] = json!(pod);
+    object["involvedObject"]["uid"] = json!(uid);
+    plane.create(object).await
+}
+
+/// Issues 782 and 10087.
+#[tokio::test]
+async fn an_exclusive_role_moves_with_the_newest_claim_and_a_late_one_does_not_bring_it_back() {
+    let plane = exclusive().await;
+    let handler = PodRoleEventHandler::new(plane.counted.clone());
+    handler.handle(&claim(&plane, "a", 1, "bar-0", "leader").await).await.unwrap();
+    plane.writes.take();
+    handler.handle(&claim(&plane, "b", 100, "bar-1", "leader").await).await.unwrap();
+    assert_eq!(
+        plane.writes.take(),
+        ["PATCH pods/bar-0", "PATCH pods/bar-1", "PATCH events/b"],
+        "first the old one loses it"
+    );
+    assert_eq!(labelled(&plane, "bar-0").await, (None, None));
+    assert_eq!(labelled(&plane, "bar-1").await.0.as_deref(), Some("leader"));
+    handler.handle(&claim(&plane, "c", 90, "bar-0", "leader").await).await.unwrap();
+    assert_eq!(labelled(&plane, "bar-0").await, (None, None));
+    assert_eq!(labelled(&plane, "bar-1").await.0.as_deref(), Some("leader"));
+    handler.handle(&claim(&plane, "d", 101, "bar-0", "follower").await).await.unwrap();
+    assert_eq!(labelled(&plane, "bar-0").await.0.as_deref(), Some("follower"));
+}
+
+#[tokio::test]
+async fn the_engines_number_weighs_more_than_the_time_of_a_claim() {
+    let plane = exclusive().await;
+    let handler = PodRoleEventHandler::new(plane.counted.clone());
+    handler.handle(&claim(&plane, "a", 50, "bar-0", "leader 8").await).await.unwrap();
+    handler.handle(&claim(&plane, "b", 60, "bar-1", "leader 7").await).await.unwrap();
+    handler.handle(&claim(&plane, "c", 70, "bar-1", "leader").await).await.unwrap();
+    assert_eq!(labelled(&plane, "bar-0").await.0.as_deref(), Some("leader"));
+    assert_eq!(labelled(&plane, "bar-1").await, (None, None));
+    handler.handle(&claim(&plane, "d", 40, "bar-1", "leader 9").await).await.unwrap();
+    assert_eq!(labelled(&plane, "bar-0").await, (None, None));
+    assert_eq!(labelled(&plane, "bar-1").await.0.as_deref(), Some("leader"));
+}
+
+/// Two controllers that each take one of two claims at the same time.
+#[tokio::test]
+async fn of_claims_at_the_same_time_one_is_left() {
+    let plane = exclusive().await;
+    for round in 0..20 {
+        let (one, other) =
+            (PodRoleEventHandler::new(plane.counted.clone()), PodRoleEventHandler::new(plane.counted.clone()));
+        let a = claim(&plane, &format!("a{round}"), round * 10 + 1, "bar-0", "leader").await;
+        let b = claim(&plane, &format!("b{round}"), round * 10 + 2, "bar-1", "leader").await;
+        let (a, b) = tokio::join!(one.handle(&a), other.handle(&b));
+        a.unwrap();
+        b.unwrap();
+        let leaders = [labelled(&plane, "bar-0").await.0, labelled(&plane, "bar-1").await.0];
+        assert_eq!(leaders.iter().flatten().count(), 1, "{leaders:?}");
+        assert_eq!(leaders[1].as_deref(), Some("leader"), "the newer one");
+    }
 }

@@ -11,7 +11,7 @@ use coregent_core::operation::{OperationId, Operations, Outcome, Start, StepId};
 use coregent_core::position::Comparison;
 use coregent_core::report::MemberReport;
 use coregent_core::rsm::instances::{Members, assign};
-use coregent_core::rsm::report::{PodSeen, Verdict, judge, read, version_of};
+use coregent_core::rsm::report::{Newness, PodSeen, Verdict, judge, read, version_of};
 use coregent_core::rsm::{AccessMode, Role, roles};
 use coregent_core::wallclock::Timestamp;
 use proptest::prelude::*;
@@ -200,6 +200,8 @@ proptest! {
                 present: t.some(4, number),
                 priorities: t.some(3, |t| (number(t), number(t))),
                 wanted: t.below(9),
+                offline: t.some(2, number),
+                set_aside: t.some(2, number),
             }
         }),
     ) {
@@ -210,7 +212,7 @@ proptest! {
         prop_assert!(assigned.instances.len() <= members.wanted);
         let seen: BTreeSet<i32> = members.decided.iter().chain(&members.present).copied().collect();
         let new = |number: &&i32| !seen.contains(number);
-        prop_assert!(assigned.instances.iter().filter(new).all(|number| *number > members.last_created));
+        prop_assert!(assigned.instances.iter().filter(new).all(|number| *number > members.last_created || members.set_aside.contains(number)));
     }
 
     /// rsm.md 4: whatever an Event says, a report about another pod or an older one changes nothing.
@@ -224,12 +226,12 @@ proptest! {
         }),
     ) {
         let role = Role { name: "leader".into(), access_mode: AccessMode::ReadWrite, can_vote: true, is_leader: true, is_exclusive: false };
-        let pod = PodSeen { uid: "u0".into(), stored_version: stored.clone(), role: None, access_mode: None };
+        let pod = PodSeen { uid: "u0".into(), stored_version: stored.clone(), stored_number: None, role: None, access_mode: None };
         for text in [&text, &noise] {
             let _ = read(text);
             let (_, ordinal) = roles::parent_and_ordinal(text);
             prop_assert!(ordinal >= -1 && roles::member_number("a", text, true) >= -1);
-            let verdict = judge(text, uid.as_deref(), version, &pod, std::slice::from_ref(&role));
+            let verdict = judge(text, uid.as_deref(), Newness::at(version), &pod, &[], std::slice::from_ref(&role));
             let newer = stored.as_deref().and_then(|text| text.parse::<u64>().ok()).is_none_or(|stored| version > stored);
             if !matches!(verdict, Verdict::Ignore(_)) {
                 prop_assert!(uid.as_deref() == Some("u0") && newer);
