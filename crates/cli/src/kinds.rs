@@ -141,9 +141,59 @@ pub fn kind_and_name(words: &[String]) -> Outcome<(String, Option<String>)> {
     }
 }
 
+/// The objects of `pod x y`, or of `pod/x job/y`: kind and name of each, a kind alone without one.
+///
+/// # Errors
+/// When nothing is named, or both forms are mixed.
+pub fn kinds_and_names(words: &[String]) -> Outcome<Vec<(String, Option<String>)>> {
+    let refused = |why: &str| Err(Failure::refused("which object?", why, "type KIND NAME…, or KIND/NAME…"));
+    match words {
+        [] => refused("a kind and a name are needed"),
+        [kind, names @ ..] if !kind.contains('/') && !names.is_empty() => {
+            if names.iter().any(|name| name.contains('/')) {
+                return refused("KIND NAME and KIND/NAME are mixed");
+            }
+            Ok(names.iter().map(|name| (kind.clone(), Some(name.clone()))).collect())
+        }
+        [_] => Ok(vec![kind_and_name(words)?]),
+        _ if words.iter().all(|word| word.contains('/')) => {
+            words.iter().map(|word| kind_and_name(std::slice::from_ref(word))).collect()
+        }
+        _ => refused("KIND NAME and KIND/NAME are mixed"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn several_objects_are_named_by_one_kind_or_each_with_its_own() {
+        let named = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            let named = kinds_and_names(&words).ok()?;
+            Some(
+                named
+                    .iter()
+                    .map(|(kind, name)| format!("{kind} {}", name.as_deref().unwrap_or("-")))
+                    .collect::<Vec<_>>(),
+            )
+        };
+        let table: [(&[&str], Option<&[&str]>); 8] = [
+            (&[], None),
+            (&["pod"], Some(&["pod -"])),
+            (&["pod/a"], Some(&["pod a"])),
+            (&["pod", "a"], Some(&["pod a"])),
+            (&["pod", "a", "b"], Some(&["pod a", "pod b"])),
+            (&["pod/a", "job/b"], Some(&["pod a", "job b"])),
+            (&["pod", "job/b"], None),
+            (&["pod/a", "b"], None),
+        ];
+        for (words, expected) in table {
+            let expected = expected.map(|all| all.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>());
+            assert_eq!(named(words), expected, "{words:?}");
+        }
+    }
 
     #[test]
     fn a_kind_is_found_by_plural_singular_kind_short_name_and_group() {

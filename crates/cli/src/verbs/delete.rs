@@ -2,7 +2,7 @@
 
 use crate::connection::Connection;
 use crate::failure::{Failure, Outcome};
-use crate::kinds::{Kinds, Served, kind_and_name};
+use crate::kinds::{Kinds, Served, kinds_and_names};
 use crate::manifest;
 use crate::say;
 use futures::{StreamExt, TryStreamExt};
@@ -10,12 +10,13 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PropagationPolicy, WatchEvent, WatchParams};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// What to delete and how.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// KIND NAME, or KIND/NAME
-    #[arg(value_name = "KIND NAME", num_args = 0..=2)]
+    /// KIND NAME…, or KIND/NAME…
+    #[arg(value_name = "KIND NAME", num_args = 0..)]
     pub object: Vec<String>,
     /// Delete what these manifests name
     #[arg(short, long, value_name = "FILE")]
@@ -40,21 +41,29 @@ pub struct Args {
 /// When one is not there or cannot be deleted.
 pub async fn run(connection: &Connection, args: &Args) -> Outcome {
     let kinds = Kinds::discover(connection).await?;
+    let params = DeleteParams {
+        grace_period_seconds: args.grace_period,
+        propagation_policy: Some(match args.cascade.as_str() {
+            "foreground" => PropagationPolicy::Foreground,
+            "orphan" => PropagationPolicy::Orphan,
+            _ => PropagationPolicy::Background,
+        }),
+        ..DeleteParams::default()
+    };
+    // All are deleted before any is waited for: one may be held by another.
+    let mut asked = Vec::new();
     for (served, name, namespace) in asked_for(connection, args, &kinds).await? {
         let api = served.api(connection, &namespace);
-        let params = DeleteParams {
-            grace_period_seconds: args.grace_period,
-            propagation_policy: Some(match args.cascade.as_str() {
-                "foreground" => PropagationPolicy::Foreground,
-                "orphan" => PropagationPolicy::Orphan,
-                _ => PropagationPolicy::Background,
-            }),
-            ..DeleteParams::default()
-        };
         let what = format!("cannot delete {}/{name}", served.display());
         let answer = api.delete(&name, &params).await.map_err(|error| Failure::from_api(&what, error))?;
-        if let (Some(object), false) = (answer.left(), args.no_wait) {
-            gone(&api, &name, object.metadata.uid.as_deref()).await.map_err(|error| Failure::from_api(&what, error))?;
+        asked.push((served, name, namespace, answer.left()));
+    }
+    for (served, name, namespace, left) in asked {
+        let what = format!("cannot delete {}/{name}", served.display());
+        if let (Some(object), false) = (left, args.no_wait) {
+            wait_until_gone(connection, served, &namespace, &object)
+                .await
+                .map_err(|error| Failure::from_api(&what, error))?;
         }
         say::out(format_args!("{}/{name} deleted", served.display()));
         if served.resource.kind == "DatabaseCluster" {
@@ -72,21 +81,22 @@ async fn asked_for<'a>(
 ) -> Outcome<Vec<(&'a Served, String, String)>> {
     let mut objects = Vec::new();
     if args.filename.is_empty() {
-        let (kind, name) = kind_and_name(&args.object)?;
-        let served = kinds.find(&kind)?;
-        match (name, &args.selector) {
-            (Some(name), None) => objects.push((served, name, connection.namespace.clone())),
-            (None, Some(selector)) => {
-                for name in matching(connection, served, selector).await? {
-                    objects.push((served, name, connection.namespace.clone()));
+        for (kind, name) in kinds_and_names(&args.object)? {
+            let served = kinds.find(&kind)?;
+            match (name, &args.selector) {
+                (Some(name), None) => objects.push((served, name, connection.namespace.clone())),
+                (None, Some(selector)) => {
+                    for name in matching(connection, served, selector).await? {
+                        objects.push((served, name, connection.namespace.clone()));
+                    }
                 }
-            }
-            _ => {
-                return Err(Failure::refused(
-                    "which object?",
-                    "neither a name nor labels were given, or both",
-                    "type KIND NAME, or KIND -l LABELS",
-                ));
+                _ => {
+                    return Err(Failure::refused(
+                        "which object?",
+                        "neither a name nor labels were given, or both",
+                        "type KIND NAME, or KIND -l LABELS",
+                    ));
+                }
             }
         }
     }
@@ -130,6 +140,29 @@ async fn tell_what_stays(connection: &Connection, name: &str, namespace: &str) {
             names.join(", ")
         ));
     }
+}
+
+/// What keeps an object may take long, or for ever: after a moment it is said.
+const SILENT_WAIT: Duration = Duration::from_secs(2);
+
+async fn wait_until_gone(
+    connection: &Connection,
+    served: &Served,
+    namespace: &str,
+    object: &DynamicObject,
+) -> Result<(), kube::Error> {
+    let (api, name) = (served.api(connection, namespace), object.name_any());
+    let gone = gone(&api, &name, object.metadata.uid.as_deref());
+    tokio::pin!(gone);
+    if let Ok(gone) = tokio::time::timeout(SILENT_WAIT, &mut gone).await {
+        return gone;
+    }
+    let kept = match object.finalizers() {
+        [] => String::new(),
+        finalizers => format!("; it is kept by {}", finalizers.join(", ")),
+    };
+    say::err(format_args!("waits until {}/{name} is gone{kept}", served.display()));
+    gone.await
 }
 
 /// Waits until the object of this uid is gone; another of the same name may have taken its place.

@@ -10,6 +10,7 @@ mod damaged_data;
 mod direct;
 mod failover;
 mod full_disk;
+mod kubectl;
 mod members;
 mod node_loss;
 mod nodes;

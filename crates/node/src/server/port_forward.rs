@@ -1,47 +1,55 @@
-//! `port-forward` over one WebSocket, as `v4.channel.k8s.io` has it (kube-rs and dashboards use it).
-//!
-//! Each port has two channels, data and error, in the order of the `ports` in the query; the first message of each
-//! is the port number, little-endian. kubectl itself speaks SPDY inside a WebSocket (`SPDY/3.1+portforward.k8s.io`),
-//! which is not served: every address of a pod can be reached directly on this machine.
+//! `port-forward`: connections of a client to ports of a pod, in one WebSocket. Two protocols are served: `channels`, and
+//! that of kubectl, `tunnel`.
 
-use std::{net::SocketAddr, sync::Arc};
+mod channels;
+mod frame;
+mod headers;
+mod tunnel;
 
-use axum::{
-    extract::{Path, RawQuery, State, ws::WebSocket, ws::WebSocketUpgrade},
-    response::Response,
-};
+use super::{Refusal, channel};
+use crate::node::{Node, words};
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::{Path, RawQuery, State};
+use axum::http::{HeaderMap, header::SEC_WEBSOCKET_PROTOCOL};
+use axum::response::Response;
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-    sync::mpsc,
-};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
 
-use super::{
-    Refusal,
-    channel::{self, Frame},
-};
-use crate::node::{Node, words};
-
-/// Messages that wait for the client, over all ports.
+/// Messages that wait for either side.
 const BACKLOG: usize = 16;
 
 pub(super) async fn port_forward(
     State(node): State<Arc<Node>>,
     Path((namespace, pod)): Path<(String, String)>,
     RawQuery(query): RawQuery,
+    asked: HeaderMap,
     upgrade: WebSocketUpgrade,
 ) -> Result<Response, Refusal> {
+    let asked = asked.get_all(SEC_WEBSOCKET_PROTOCOL);
+    if asked.iter().any(|protocols| protocols.to_str().is_ok_and(|text| text.contains(tunnel::PROTOCOL))) {
+        let ip = address(&node, &namespace, &pod).await?;
+        return Ok(upgrade
+            .protocols([tunnel::PROTOCOL])
+            .on_upgrade(async move |socket| tunnel::serve(socket, ip).await));
+    }
     let ports = ports(query.as_deref().unwrap_or_default())
         .ok_or_else(|| Refusal::bad_request("ports: a list of numbers is needed"))?;
-    let object = Api::<Pod>::namespaced(node.client.clone(), &namespace).get(&pod).await;
+    let ip = address(&node, &namespace, &pod).await?;
+    let targets = ports.into_iter().map(|port| SocketAddr::new(ip, port)).collect();
+    Ok(channel::protocols(upgrade).on_upgrade(async move |socket| channels::forward(socket, targets).await))
+}
+
+async fn address(node: &Node, namespace: &str, pod: &str) -> Result<IpAddr, Refusal> {
+    let object = Api::<Pod>::namespaced(node.client.clone(), namespace).get(pod).await;
     let object = object.map_err(|e| Refusal::not_found(words(&e)))?;
     let ip = object.status.and_then(|s| s.pod_ip?.parse().ok());
-    let ip = ip.ok_or_else(|| Refusal::bad_request(format!("pod {namespace}/{pod} has no address yet")))?;
-    let targets = ports.into_iter().map(|port| SocketAddr::new(ip, port)).collect();
-    Ok(channel::protocols(upgrade).on_upgrade(async move |socket| forward(socket, targets).await))
+    ip.ok_or_else(|| Refusal::bad_request(format!("pod {namespace}/{pod} has no address yet")))
 }
 
 /// `ports=1&ports=2` or `ports=1,2`.
@@ -52,54 +60,15 @@ fn ports(query: &str) -> Option<Vec<u16>> {
     (!ports.is_empty() && ports.len() <= 100).then_some(ports)
 }
 
-async fn forward(socket: WebSocket, targets: Vec<SocketAddr>) {
-    let (mut sender, mut receiver) = channel::split(socket);
-    let (output, mut messages) = mpsc::channel::<(u8, Bytes)>(BACKLOG);
-    let mut inputs = Vec::new();
-    for (number, target) in targets.into_iter().enumerate() {
-        let Ok(data) = u8::try_from(number * 2) else { return };
-        for id in [data, data + 1] {
-            if !sender.send(id, &target.port().to_le_bytes()).await {
-                return;
-            }
-        }
-        let (input, chunks) = mpsc::channel(BACKLOG);
-        tokio::spawn(one_port(target, data, chunks, output.clone()));
-        inputs.push(Some(input));
-    }
-    drop(output);
-    loop {
-        tokio::select! {
-            message = messages.recv() => match message {
-                Some((id, data)) => if !sender.send(id, &data).await { return },
-                // Every port has ended.
-                None => return sender.close().await,
-            },
-            frame = receiver.next() => match frame {
-                Some(Frame::Data(id, data)) => {
-                    if let Some(Some(input)) = inputs.get(usize::from(id) / 2) {
-                        let _ = input.send(data).await;
-                    }
-                }
-                Some(Frame::Close(id)) => {
-                    if let Some(input) = inputs.get_mut(usize::from(id) / 2) {
-                        *input = None;
-                    }
-                }
-                None => return,
-            },
-        }
-    }
-}
-
-async fn one_port(target: SocketAddr, data: u8, mut input: mpsc::Receiver<Bytes>, output: mpsc::Sender<(u8, Bytes)>) {
-    let stream = match TcpStream::connect(target).await {
-        Ok(stream) => stream,
-        Err(e) => {
-            let _ = output.send((data + 1, format!("failed to connect to {target}: {e}").into())).await;
-            return;
-        }
-    };
+/// One connection to `target`, until the pod closes it or nobody takes what it says. The end of `input` ends the pod's input
+/// alone.
+async fn pipe<T>(
+    target: SocketAddr,
+    mut input: mpsc::Receiver<Bytes>,
+    output: &mpsc::Sender<T>,
+    framed: impl Fn(&[u8]) -> T,
+) -> Result<(), String> {
+    let stream = TcpStream::connect(target).await.map_err(|e| format!("failed to connect to {target}: {e}"))?;
     let (mut reading, mut writing) = stream.into_split();
     let into_pod = async {
         while let Some(chunk) = input.recv().await {
@@ -114,7 +83,7 @@ async fn one_port(target: SocketAddr, data: u8, mut input: mpsc::Receiver<Bytes>
     let out_of_pod = async {
         let mut buffer = vec![0; 32 * 1024];
         while let Ok(n @ 1..) = reading.read(&mut buffer).await {
-            if output.send((data, Bytes::copy_from_slice(&buffer[..n]))).await.is_err() {
+            if output.send(framed(&buffer[..n])).await.is_err() {
                 return;
             }
         }
@@ -123,6 +92,7 @@ async fn one_port(target: SocketAddr, data: u8, mut input: mpsc::Receiver<Bytes>
         () = into_pod => {}
         () = out_of_pod => {}
     }
+    Ok(())
 }
 
 #[cfg(test)]
