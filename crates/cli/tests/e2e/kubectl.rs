@@ -66,7 +66,7 @@ impl Forward {
         let mut line = String::new();
         said.read_line(&mut line).expect("what it says");
         let address = line.strip_prefix("Forwarding from ").and_then(|rest| rest.split(' ').next());
-        let address = address.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("not an address: {line:?}"));
+        let address = address.and_then(|text| text.parse().ok()).expect("the address that it listens at");
         Forward { kubectl: child, said, address }
     }
 

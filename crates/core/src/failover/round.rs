@@ -158,6 +158,10 @@ fn record(world: &World, lease: &Lease, chosen: &Chosen) -> LastFailover {
     };
     match &world.memory.last_failover {
         Some(before) if goes_on(before, lease) => continued(before, last),
+        // Nobody has let clients in since: for them it is one outage, however many were named in vain.
+        Some(before) if before.completed_at.is_none() => {
+            LastFailover { detected_at: before.detected_at.min(last.detected_at), ..last }
+        }
         _ => last,
     }
 }

@@ -489,6 +489,8 @@ fn what_a_round_lost_is_not_forgotten_when_its_winner_is_lost_before_it_let_anyb
         }
         let last = decide(&world).memory.last_failover.unwrap();
         assert_eq!((last.data_loss.lossless, last.from), (lossless, Some(MemberName::from(from))), "{won} {ended}");
+        // Clients were without a primary since the first round, unless that one let them in.
+        assert_eq!(last.detected_at == before.detected_at, !ended, "{won} {ended}");
     }
 }
 
