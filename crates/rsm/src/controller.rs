@@ -20,7 +20,8 @@ use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use tokio_util::sync::CancellationToken;
 
-use crate::ownership::controller_of;
+use crate::compatibility;
+use crate::ownership::{controller_of, is_owned_by_rsm};
 use crate::plan::ExecuteError;
 use crate::transformer::Interrupt;
 use crate::transformers::plan_builder;
@@ -59,6 +60,7 @@ pub enum Error {
 pub struct Reconciler {
     client: Client,
     recorder: Recorder,
+    compatibility: bool,
 }
 
 impl Reconciler {
@@ -66,7 +68,13 @@ impl Reconciler {
     #[must_use]
     pub fn new(client: Client) -> Reconciler {
         let reporter = Reporter { controller: names::MANAGER.to_owned(), instance: None };
-        Reconciler { recorder: Recorder::new(client.clone(), reporter), client }
+        Reconciler { recorder: Recorder::new(client.clone(), reporter), client, compatibility: false }
+    }
+
+    /// The same reconciler with or without `RSM_COMPATIBILITY_MODE`.
+    #[must_use]
+    pub fn compatible(self, compatibility: bool) -> Reconciler {
+        Reconciler { compatibility, ..self }
     }
 }
 
@@ -88,7 +96,8 @@ pub async fn run(client: Client, broken: Broken, shutdown: CancellationToken) {
     let all = watcher::Config::default().timeout(WATCH_SECONDS);
     let controller = Controller::new(Api::<ReplicatedStateMachine>::all(client.clone()), all);
     let store = controller.store();
-    let context = Arc::new(Context { reconciler: Reconciler::new(client.clone()), failures: Mutex::default() });
+    let reconciler = Reconciler::new(client.clone()).compatible(compatibility::from_environment());
+    let context = Arc::new(Context { reconciler, failures: Mutex::default() });
     // Of generated objects only the owner matters, so they are watched untyped: one kind of watcher to compile, not four,
     // and no object of an unexpected shape can end a watch.
     let watched = |resource: &ApiResource| Api::<DynamicObject>::all_with(client.clone(), resource);
@@ -99,9 +108,9 @@ pub async fn run(client: Client, broken: Broken, shutdown: CancellationToken) {
         ApiResource::erase::<Pod>(&()),
     );
     let reconciling = controller
-        .owns_with(watched(&sets), sets, generated.clone())
-        .owns_with(watched(&services), services, generated.clone())
-        .owns_with(watched(&config_maps), config_maps, generated.clone())
+        .watches_with(watched(&sets), sets, generated.clone(), |set| generated_by(&set.metadata))
+        .watches_with(watched(&services), services, generated.clone(), |service| generated_by(&service.metadata))
+        .watches_with(watched(&config_maps), config_maps, generated.clone(), |map| generated_by(&map.metadata))
         .watches_with(watched(&pods), pods, generated, move |pod| sets_of(&pod.metadata, &store))
         .with_config(Config::default().concurrency(CONCURRENCY))
         .graceful_shutdown_on(shutdown.clone().cancelled_owned())
@@ -118,6 +127,13 @@ pub async fn run(client: Client, broken: Broken, shutdown: CancellationToken) {
         });
     let roles = crate::role_event::run(client, shutdown);
     futures::join!(reconciling, roles);
+}
+
+/// The set that generated an object: its controller, or, in compatibility mode, which it is labelled with.
+fn generated_by(meta: &ObjectMeta) -> Option<ObjectRef<ReplicatedStateMachine>> {
+    let controller = controller_of(meta).filter(|_| is_owned_by_rsm(meta)).map(|owner| owner.name.as_str());
+    let name = controller.or_else(|| meta.labels.as_ref()?.get(labels::INSTANCE).map(String::as_str))?;
+    Some(ObjectRef::new(name).within(meta.namespace.as_deref().unwrap_or_default()))
 }
 
 /// The sets that a pod may belong to: its StatefulSet is that of the set, or that of one member of it.
@@ -155,9 +171,9 @@ async fn reconcile(rsm: Arc<ReplicatedStateMachine>, context: Arc<Context>) -> R
 /// One pass over one RSM: observe, plan, carry out. Gives the time after which to look again, where something is known to
 /// need it.
 pub async fn pass(reconciler: &Reconciler, namespace: &str, name: &str) -> Result<Option<Duration>, Error> {
-    let Reconciler { client, recorder } = reconciler;
+    let Reconciler { client, recorder, compatibility } = reconciler;
     let now = Time(Timestamp::now());
-    let observed = match World::observe(client, namespace, name, now.clone()).await {
+    let observed = match World::observe_with(client, namespace, name, now.clone(), *compatibility).await {
         Ok(observed) => observed,
         Err(error) => {
             report_unread(reconciler, namespace, name, &now, &error).await;

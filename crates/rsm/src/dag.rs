@@ -81,6 +81,13 @@ impl Action {
         Action::Delete { propagation: Propagation::Background, finalizer: None, as_read: false }
     }
 
+    /// As [`Action::delete`], but our finalizer is taken away first, where it is there.
+    #[must_use]
+    pub fn release() -> Action {
+        let finalizer = Some(crate::names::FINALIZER.to_owned());
+        Action::Delete { propagation: Propagation::Background, finalizer, as_read: false }
+    }
+
     /// As [`Action::delete`], but an object that changed since it was read is left.
     #[must_use]
     pub fn delete_as_read() -> Action {

@@ -5,6 +5,7 @@
 //! can build a controller of its own from these.
 
 pub mod annotation;
+pub mod compatibility;
 pub mod controller;
 pub mod dag;
 pub mod failpoint;

@@ -9,8 +9,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::{Client, ResourceExt};
 
+use crate::compatibility;
 use crate::names;
-use crate::ownership::is_controlled_by;
+use crate::ownership::{is_of, shares_controller};
 
 /// An RSM, what it generated, and the pods of its members.
 #[derive(Clone, Debug)]
@@ -23,6 +24,8 @@ pub struct World {
     pub stateful_sets: Vec<StatefulSet>,
     /// Pods of its members.
     pub pods: Vec<Pod>,
+    /// Whether generated objects take labels, owner and finalizer over from the RSM (`RSM_COMPATIBILITY_MODE`).
+    pub compatibility: bool,
     /// When it was read; the only clock that decisions see.
     pub now: Time,
 }
@@ -44,6 +47,17 @@ impl World {
         name: &str,
         now: Time,
     ) -> Result<Option<World>, kube::Error> {
+        World::observe_with(client, namespace, name, now, false).await
+    }
+
+    /// As [`World::observe`]; with `compatibility` also what has the labels of the RSM and its controller, whoever made it.
+    pub async fn observe_with(
+        client: &Client,
+        namespace: &str,
+        name: &str,
+        now: Time,
+        compatibility: bool,
+    ) -> Result<Option<World>, kube::Error> {
         let rsms: Api<ReplicatedStateMachine> = Api::namespaced(client.clone(), namespace);
         let Some(rsm) = rsms.get_opt(name).await? else { return Ok(None) };
         let generated = ListParams::default().labels(&names::selector_text(&names::generated(&rsm)));
@@ -53,19 +67,36 @@ impl World {
             list(client, namespace, ApiResource::erase::<ConfigMap>(&()), &generated),
         )?;
         let pods = pods_of(client, &rsm, namespace).await?;
-        let children = stateful_sets.into_iter().chain(services).chain(config_maps).collect();
-        Ok(Some(World::of(rsm, children, pods, now)))
+        let mut children: Vec<Child> = stateful_sets.into_iter().chain(services).chain(config_maps).collect();
+        let mut adopted = Vec::new();
+        if let (true, Some(copied)) = (compatibility, compatibility::copied_labels(&rsm)) {
+            adopted = adoptable(client, namespace, &rsm, &copied).await?;
+        }
+        let known = |child: &Child| children.iter().any(|other| other.object.metadata.uid == child.object.metadata.uid);
+        adopted.retain(|child| !known(child));
+        let mut world = World::of(rsm, std::mem::take(&mut children), pods, now);
+        world.adopt(adopted);
+        world.compatibility = compatibility;
+        Ok(Some(world))
     }
 
     /// A world from what was read by other means; keeps what is the RSM's own.
     #[must_use]
     pub fn of(rsm: ReplicatedStateMachine, mut children: Vec<Child>, mut pods: Vec<Pod>, now: Time) -> World {
-        children.retain(|child| is_controlled_by(&child.object.metadata, &rsm));
+        children.retain(|child| is_of(&child.object.metadata, &rsm));
         let typed = |child: &Child| child.object.clone().try_parse::<StatefulSet>().ok();
         let stateful_sets: Vec<StatefulSet> =
             children.iter().filter(|child| child.resource.kind == "StatefulSet").filter_map(typed).collect();
         pods.retain(|pod| number_of(&rsm, pod) >= 0);
-        World { rsm, children, stateful_sets, pods, now }
+        World { rsm, children, stateful_sets, pods, compatibility: false, now }
+    }
+
+    /// Takes objects for generated ones that an earlier controller made.
+    fn adopt(&mut self, adopted: Vec<Child>) {
+        let typed = |child: &Child| child.object.clone().try_parse::<StatefulSet>().ok();
+        self.stateful_sets
+            .extend(adopted.iter().filter(|child| child.resource.kind == "StatefulSet").filter_map(typed));
+        self.children.extend(adopted);
     }
 
     /// Number of a member from its pod.
@@ -89,6 +120,28 @@ async fn list(
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
     let objects = api.list(params).await?;
     Ok(objects.items.into_iter().map(|object| Child { resource: resource.clone(), object }).collect())
+}
+
+/// Objects with the RSM's labels and the RSM's controller, of the names that the RSM would give: others with the same
+/// labels were made by that controller for itself.
+async fn adoptable(
+    client: &Client,
+    namespace: &str,
+    rsm: &ReplicatedStateMachine,
+    copied: &std::collections::BTreeMap<String, String>,
+) -> Result<Vec<Child>, kube::Error> {
+    let params = ListParams::default().labels(&names::selector_text(copied));
+    let (stateful_sets, services, config_maps) = futures::try_join!(
+        list(client, namespace, ApiResource::erase::<StatefulSet>(&()), &params),
+        list(client, namespace, ApiResource::erase::<Service>(&()), &params),
+        list(client, namespace, ApiResource::erase::<ConfigMap>(&()), &params),
+    )?;
+    let name = rsm.name_any();
+    let ours = [name.clone(), names::headless_service(&name), names::env_config_map(&name)];
+    let all = stateful_sets.into_iter().chain(services).chain(config_maps);
+    Ok(all
+        .filter(|child| shares_controller(&child.object.metadata, rsm) && ours.contains(&child.object.name_any()))
+        .collect())
 }
 
 /// Pods by `matchLabels`. An RSM without any has no members to list: an empty selector would list every pod.

@@ -1,8 +1,7 @@
 //! An RSM that is being deleted.
 
 use super::{Pure, root};
-use crate::dag::{Action, Dag, Propagation, Step};
-use crate::names::FINALIZER;
+use crate::dag::{Action, Dag, Step};
 use crate::transformer::Interrupt;
 use crate::world::World;
 
@@ -16,18 +15,17 @@ impl Pure for ObjectDeletionTransformer {
         if world.rsm.metadata.deletion_timestamp.is_none() {
             return Ok(());
         }
-        for child in world.children.iter().filter(|child| child.object.metadata.deletion_timestamp.is_none()) {
+        // One that is on its way may still wait for our finalizer, which it has in compatibility mode.
+        for child in &world.children {
             dag.add(Step {
                 resource: child.resource.clone(),
                 object: child.object.clone(),
                 original: None,
-                action: Action::delete(),
+                action: Action::release(),
                 id: None,
             });
         }
-        let (propagation, finalizer) = (Propagation::Background, Some(FINALIZER.to_owned()));
-        let release = Action::Delete { propagation, finalizer, as_read: false };
-        dag.set_root(root(&world.rsm, release)?);
+        dag.set_root(root(&world.rsm, Action::release())?);
         Err(Interrupt::PrematureStop)
     }
 }

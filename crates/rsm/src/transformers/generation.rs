@@ -13,6 +13,7 @@ use kube::ResourceExt;
 use kube::api::{ApiResource, DynamicObject};
 
 use super::{Pure, set_status};
+use crate::compatibility::adapt;
 use crate::dag::{Action, Dag, ObjectKey, Step, erase};
 use crate::merge::merge;
 use crate::order::{compose_role_priority_map, role_of};
@@ -33,6 +34,10 @@ impl Pure for ObjectGenerationTransformer {
             return Err(Interrupt::PrematureStop);
         }
         match render(&world.rsm, &members_of(&world.rsm)) {
+            Ok(desired) if world.compatibility => {
+                let desired = adapt(&world.rsm, desired).map_err(Interrupt::failed)?;
+                difference(world, dag, &desired)
+            }
             Ok(desired) => difference(world, dag, &desired),
             Err(misfit) => {
                 refuse(world, dag, &misfit)?;
@@ -124,7 +129,7 @@ fn difference(world: &World, dag: &mut Dag, desired: &Desired) -> Result<(), Int
     }
     for extra in live.into_values().filter(|child| child.object.metadata.deletion_timestamp.is_none()) {
         match retention::before_removal(&world.rsm, extra) {
-            Before::Remove => dag.add(step(&extra.resource, extra.object.clone(), None, Action::delete())),
+            Before::Remove => dag.add(step(&extra.resource, extra.object.clone(), None, Action::release())),
             Before::Change(object) => {
                 dag.add(step(&extra.resource, *object, Some(extra.object.clone()), Action::Update))
             }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 mod admission;
+mod compatibility;
 mod controller;
 mod passes;
 mod plane;

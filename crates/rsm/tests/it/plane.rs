@@ -127,6 +127,12 @@ impl Plane {
         Ok(self.writes.take())
     }
 
+    /// The same plane with `RSM_COMPATIBILITY_MODE`.
+    pub fn compatible(mut self, compatibility: bool) -> Plane {
+        self.reconciler = self.reconciler.compatible(compatibility);
+        self
+    }
+
     /// A pass beside others.
     pub async fn pass_alone(&self, name: &str) -> Result<(), Error> {
         pass(&Reconciler::new(self.counted.clone()), "default", name).await.map(|_| ())
