@@ -122,6 +122,33 @@ mod tests {
         assert!(is_rsm_ready(Some(&rsm)));
     }
 
+    /// Issue 5123: a set without roles never left Updating.
+    #[test]
+    fn a_set_without_roles_is_ready_when_its_members_are() {
+        let mut rsm = good();
+        rsm.spec.roles.clear();
+        let status = rsm.status.as_mut().unwrap();
+        status.members_status.clear();
+        (status.init_replicas, status.ready_init_replicas) = (0, None);
+        assert!(is_rsm_ready(Some(&rsm)));
+    }
+
+    #[test]
+    fn a_member_that_serves_without_a_leader_makes_a_set_ready() {
+        let mut rsm = good();
+        let members = &mut rsm.status.as_mut().unwrap().members_status;
+        members.iter_mut().for_each(|member| member.role.is_leader = false);
+        members[2].ready_without_primary = true;
+        assert!(is_rsm_ready(Some(&rsm)));
+    }
+
+    #[test]
+    fn the_numbers_of_members_are_told_apart() {
+        let mut rsm = good();
+        rsm.status.as_mut().unwrap().members_status[2].pod_name = "bar-3".into();
+        assert!(!is_rsm_ready(Some(&rsm)), "three members, but not those of the set");
+    }
+
     #[test]
     fn available_replicas_are_not_compared() {
         let mut rsm = good();

@@ -11,8 +11,7 @@ pub use probe::{Action, BUILTIN_HANDLERS, Credential, CredentialVar, RoleProbe, 
 pub use role::{AccessMode, ReplicaRole, RoleService, ServedMode};
 pub use status::{MemberOperation, MemberStatus, OperationCause, OperationPhase, ReplicatedStateMachineStatus};
 pub use update::{
-    ClaimRetention, ClaimRetentionPolicy, MemberUpdateStrategy, PodManagementPolicy, PodUpdatePolicy, UpdateStrategy,
-    UpdateStrategyType,
+    ClaimRetention, ClaimRetentionPolicy, MemberUpdateStrategy, PodManagementPolicy, UpdateStrategy, UpdateStrategyType,
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -75,8 +74,6 @@ use serde_json::Value;
         .message("spec.template.metadata.labels must have every label of spec.selector.matchLabels with the same value"),
     validation = Rule::new("!has(self.updateStrategy) || !has(self.updateStrategy.maxUnavailable) || has(self.memberUpdateStrategy)")
         .message("spec.updateStrategy.maxUnavailable bounds updates by role: set spec.memberUpdateStrategy too"),
-    validation = Rule::new("!has(self.podUpdatePolicy) || self.podUpdatePolicy == 'Recreate' || has(self.memberUpdateStrategy)")
-        .message("spec.podUpdatePolicy is for updates by role: set spec.memberUpdateStrategy too"),
     validation = Rule::new("!has(self.instances) || self.memberLayout == 'Instances'")
         .message("spec.instances needs spec.memberLayout: Instances"),
     validation = Rule::new("!has(self.offlineInstances) || self.offlineInstances.size() == 0 || (self.memberLayout == 'Instances' && !has(self.instances))")
@@ -149,10 +146,6 @@ pub struct ReplicatedStateMachineSpec {
     /// Order in which members are brought to a new revision, by role. Absent: the StatefulSet's own update strategy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member_update_strategy: Option<MemberUpdateStrategy>,
-
-    /// With `memberUpdateStrategy`: whether a running pod may be changed instead of being made again.
-    #[serde(default, skip_serializing_if = "PodUpdatePolicy::is_default")]
-    pub pod_update_policy: PodUpdatePolicy,
 
     /// What becomes of the members' claims when the set is deleted or gets smaller. Absent: they stay.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -37,24 +37,6 @@ pub enum MemberUpdateStrategy {
     Parallel,
 }
 
-/// See [`super::ReplicatedStateMachineSpec::pod_update_policy`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum PodUpdatePolicy {
-    /// The pod is deleted and made again.
-    #[default]
-    Recreate,
-    /// Where only labels, annotations or images change, the running pod is changed; else it is made again.
-    PreferInPlace,
-    /// As `PreferInPlace`, but a pod that would have to be made again is left, and a condition says so.
-    StrictInPlace,
-}
-
-impl PodUpdatePolicy {
-    pub(super) fn is_default(&self) -> bool {
-        *self == PodUpdatePolicy::default()
-    }
-}
-
 /// How pods of an old revision are replaced (Kubernetes StatefulSetUpdateStrategy, and a bound of ours).
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -240,7 +240,6 @@ async fn probes_actions_and_bounds_that_cannot_be_are_refused() {
         (bound(json!("101%")), "spec.updateStrategy.maxUnavailable"),
         (bound(json!("one")), "spec.updateStrategy.maxUnavailable"),
         (json!({"updateStrategy": {"maxUnavailable": 1}}), "set spec.memberUpdateStrategy too"),
-        (json!({"podUpdatePolicy": "StrictInPlace"}), "set spec.memberUpdateStrategy too"),
         (json!({"memberUpdateStrategy": "Random"}), "spec.memberUpdateStrategy"),
         (action(json!({})), "an action needs a command"),
         (action(json!({"via": "Exec"})), "an action needs a command"),

@@ -5,8 +5,16 @@
 mod admission;
 mod compatibility;
 mod controller;
+#[path = "../../examples/own_controller.rs"]
+mod own_controller;
 mod passes;
 mod plane;
 mod rendering;
 mod roles;
 mod update;
+
+/// A controller that a program outside builds from the library's face brings a set up and lets it go.
+#[test]
+fn the_example_of_an_own_controller_runs() {
+    own_controller::main().unwrap();
+}
