@@ -10,6 +10,7 @@ mod crud;
 mod durability;
 mod faults;
 mod kube_controller;
+mod kube_controller_manager;
 mod kubectl;
 mod patches;
 mod refusing_disk;
