@@ -12,12 +12,14 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::plane::{Plane, manifest, wait};
 
-struct Running {
-    plane: Plane,
+pub struct Running {
+    pub plane: Plane,
+    /// Ends the built-in controllers.
+    pub kubernetes: CancellationToken,
     _stop: DropGuard,
 }
 
-async fn running() -> Running {
+pub async fn running() -> Running {
     let plane = Plane::start().await;
     let shutdown = CancellationToken::new();
     let nodes: Api<Node> = Api::all(plane.client.clone());
@@ -25,11 +27,12 @@ async fn running() -> Running {
     nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
     let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
     nodes.patch_status("n1", &PatchParams::default(), &Patch::Merge(ready)).await.unwrap();
+    let kubernetes = shutdown.child_token();
     let options = controllers::Options::new("/data");
-    tokio::spawn(controllers::run(plane.client.clone(), options, shutdown.clone()));
+    tokio::spawn(controllers::run(plane.client.clone(), options, kubernetes.clone()));
     tokio::spawn(kubelet(plane.client.clone()));
     tokio::spawn(coregent_rsm::run(plane.counted.clone(), std::sync::Arc::new(|_| ()), shutdown.clone()));
-    Running { plane, _stop: shutdown.drop_guard() }
+    Running { plane, kubernetes, _stop: shutdown.drop_guard() }
 }
 
 async fn kubelet(client: Client) {

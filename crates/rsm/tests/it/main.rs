@@ -5,6 +5,7 @@
 mod admission;
 mod compatibility;
 mod controller;
+mod cost;
 #[path = "../../examples/own_controller.rs"]
 mod own_controller;
 mod passes;

@@ -24,6 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Clone, Default)]
 pub struct Writes {
     log: Arc<Mutex<Vec<String>>>,
+    reads: Arc<Mutex<Vec<String>>>,
     faults: Arc<Mutex<VecDeque<(String, Fault)>>>,
 }
 
@@ -39,6 +40,11 @@ impl Writes {
     /// Writes since the last call, as `VERB last/parts/of/the/path`.
     pub fn take(&self) -> Vec<String> {
         std::mem::take(&mut *self.log.lock().unwrap())
+    }
+
+    /// Reads since the last call, watches that go on left out.
+    pub fn take_reads(&self) -> Vec<String> {
+        std::mem::take(&mut *self.reads.lock().unwrap())
     }
 
     /// Lets the next write fail whose text contains `part`.
@@ -155,8 +161,11 @@ fn counting(router: axum::Router, writes: Writes) -> Client {
         async move {
             let text = text(&request);
             let fault = if request.method() == http::Method::GET { None } else { writes.fault(&text) };
+            let watches = request.uri().query().is_some_and(|query| query.contains("watch=true"));
             if request.method() != http::Method::GET {
                 writes.log.lock().unwrap().push(text);
+            } else if !watches {
+                writes.reads.lock().unwrap().push(text);
             }
             if let Some(Fault::Refused) = fault {
                 return Ok::<_, std::convert::Infallible>(broken());
