@@ -89,4 +89,22 @@ async fn sets_come_up_with_few_writes_and_then_rest() {
     tokio::time::sleep(Duration::from_secs(540)).await;
     assert_eq!(plane.writes.take(), Vec::<String>::new());
     assert_eq!(plane.writes.take_reads(), Vec::<String>::new());
+    // Of all the sets only the one that changes is looked at.
+    tokio::time::resume();
+    let changed = json!({"spec": {"template": {"metadata": {"annotations": {"restarted-at": "now"}}}}});
+    plane.patch::<ReplicatedStateMachine>("bar3", changed).await;
+    wait("the changed set to be rendered", || async {
+        (plane.rsm("bar3").await.status?.current_generation == Some(2)).then_some(())
+    })
+    .await;
+    let (writes, reads) = (plane.writes.take(), plane.writes.take_reads());
+    assert!(!writes.is_empty() && !reads.is_empty());
+    // The path of a new Event does not say what it is about: that this set is not ready any more.
+    let told = writes.iter().chain(&reads).filter(|request| *request != "POST events");
+    assert_eq!(told.filter(|request| !about(request, "bar3")).collect::<Vec<_>>(), Vec::<&String>::new());
+}
+
+/// Whether a request names the set or what belongs to it, in its path or its selector.
+fn about(request: &str, set: &str) -> bool {
+    request.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word == set || word == format!("3D{set}"))
 }

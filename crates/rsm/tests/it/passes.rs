@@ -437,3 +437,34 @@ async fn only_the_set_itself_carries_a_finalizer() {
     assert!(plane.api::<ConfigMap>().list(&Default::default()).await.unwrap().iter().all(|o| none(&o.metadata)));
     assert_eq!(plane.rsm("bar").await.finalizers(), [coregent_rsm::names::FINALIZER]);
 }
+
+#[tokio::test]
+async fn objects_of_another_controller_are_named_with_it_and_not_touched() {
+    for (kind, write) in [("StatefulSet", "POST statefulsets"), ("Service", "POST services")] {
+        let plane = plane_with(json!({})).await;
+        let owner = plane.create::<ConfigMap>(json!({"metadata": {"name": "cluster"}})).await;
+        let metadata = json!({"name": "bar", "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap",
+            "name": "cluster", "uid": owner.uid(), "controller": true}]});
+        if kind == "StatefulSet" {
+            let template =
+                json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+            let spec = json!({"serviceName": "x", "selector": {"matchLabels": {"a": "b"}}, "template": template});
+            plane.create::<StatefulSet>(json!({"metadata": metadata, "spec": spec})).await;
+        } else {
+            plane.create::<Service>(json!({"metadata": metadata, "spec": {"ports": [{"port": 1}]}})).await;
+        }
+        plane.pass("bar").await;
+        let error = plane.try_pass("bar").await.unwrap_err().to_string();
+        assert!(error.contains("is not ours (ConfigMap cluster)"), "{error}");
+        assert!(plane.writes.take().iter().any(|written| written == write));
+        let status = plane.rsm("bar").await.status.unwrap();
+        let told = conditions::find(&status.conditions, "Ready").unwrap();
+        assert!(told.reason == "ForeignObject" && told.message.contains("ConfigMap cluster"), "{told:?}");
+        // The set can go all the same, and leaves what is not its own.
+        plane.api::<ReplicatedStateMachine>().delete("bar", &DeleteParams::default()).await.unwrap();
+        plane.pass("bar").await;
+        assert!(plane.get::<ReplicatedStateMachine>("bar").await.is_none());
+        let left = (plane.get::<StatefulSet>("bar").await.is_some(), plane.get::<Service>("bar").await.is_some());
+        assert_eq!(left, (kind == "StatefulSet", kind == "Service"));
+    }
+}

@@ -165,7 +165,8 @@ fn counting(router: axum::Router, writes: Writes) -> Client {
             if request.method() != http::Method::GET {
                 writes.log.lock().unwrap().push(text);
             } else if !watches {
-                writes.reads.lock().unwrap().push(text);
+                let query = request.uri().query().unwrap_or_default();
+                writes.reads.lock().unwrap().push(format!("{text}?{query}"));
             }
             if let Some(Fault::Refused) = fault {
                 return Ok::<_, std::convert::Infallible>(broken());
