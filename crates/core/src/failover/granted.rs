@@ -27,7 +27,8 @@ pub(super) fn watch(draft: &mut Draft<'_>, lease: &Lease, target: &Target) {
         let subject = lease.holder.member().or(Some(&target.member)).cloned();
         return raise::decide(draft, lease, reason, subject.as_ref());
     }
-    let primary = labels::open_primary(draft.world, lease).cloned();
+    // What a member last said of itself stands in the API for as long as its node is called Ready.
+    let primary = labels::open_primary(draft.world, lease).filter(|_| !lease.is_expired(draft.world)).cloned();
     match &primary {
         Some(primary) => {
             draft.steps(labels::settle(draft.world, Some(primary)));
@@ -38,6 +39,7 @@ pub(super) fn watch(draft: &mut Draft<'_>, lease: &Lease, target: &Target) {
             // The label of a primary that is named still, but busy, stays; of anybody else it goes at once.
             let stays = keeps.filter(|current| *current == target.member && lease.holder.member() == Some(current));
             draft.steps(labels::strip(draft.world, stays.as_ref()));
+            forget_the_dead(draft, lease);
         }
     }
     if draft.is_idle() && primary.is_some() {
@@ -45,6 +47,16 @@ pub(super) fn watch(draft: &mut Draft<'_>, lease: &Lease, target: &Target) {
     }
     if draft.is_idle() {
         switchover::leave_node(draft, lease);
+    }
+}
+
+/// Whoever has not renewed for the whole of its Lease accepts no writes (F2), whether or not another could take over: the
+/// status names it no longer. Should it come back in this epoch it is written down anew.
+fn forget_the_dead(draft: &mut Draft<'_>, lease: &Lease) {
+    let is_dead = lease.holder != Holder::Nobody && lease.is_expired(draft.world);
+    if is_dead && draft.memory.primary.current.take().is_some() {
+        draft.memory.primary.since = None;
+        draft.remember(Remembered::Facts);
     }
 }
 

@@ -31,6 +31,8 @@ const SILENCE: u64 = 3_200;
 const OVERDUE: u64 = 1_700;
 /// How long the others must be without a stream before a holder that renews is deposed.
 const SHORT_FOR: u64 = 5_000;
+/// The same where nobody has ever streamed in its epoch: on slow hosts the first stream may take its time.
+const SHORT_FROM_THE_FIRST_FOR: u64 = 20_000;
 /// Name of the fact that the holder is short of acknowledgements, for [`World::held`].
 pub const FACT_SHORT: &str = "short-of-acknowledgements";
 /// How long a holder may stand there without its promotion being recorded. A server that is up promotes within a second;
@@ -102,8 +104,8 @@ pub fn of_holder(world: &World, lease: &Lease, holder: &HolderIdentity) -> Findi
         findings.loss = Some(UNREACHABLE);
     } else if nobody_streams(world, &holder.member) && silent_for >= SILENCE {
         findings.loss = Some(SILENT);
-    } else if is_short(world, lease, holder) {
-        findings.bear(world, FACT_SHORT, SHORT_FOR, SHORT_OF_ACKNOWLEDGEMENTS);
+    } else if let Some(limit) = is_short(world, lease, holder) {
+        findings.bear(world, FACT_SHORT, limit, SHORT_OF_ACKNOWLEDGEMENTS);
     } else if stands_unpromoted(world, lease, holder) {
         findings.bear(world, FACT_UNPROMOTED, patience(world, UNPROMOTED_FOR), NOT_PROMOTED);
     }
@@ -205,12 +207,12 @@ pub(super) fn is_out_of_reach(world: &World, holder: &MemberName, overdue: bool)
 }
 
 /// The holder renews, its recorded set is in force, and fewer than k of it stream, although every member of the set
-/// runs and could leave, with k others left for the one that would be chosen.
-fn is_short(world: &World, lease: &Lease, holder: &HolderIdentity) -> bool {
-    if world.cluster.mode == Mode::Async {
-        return false;
-    }
-    let Some(set) = lease.fence.sync_sets.iter().find(|set| set.epoch == lease.epoch) else { return false };
+/// runs and could leave, with k others left for the one that would be chosen. Gives how long that is put up with.
+///
+/// An epoch in which nothing was acknowledged yet counts once its holder lets clients in: one that was deposed for this, and
+/// was named again because nobody else had left in time, would stay for ever beside a healthy majority.
+fn is_short(world: &World, lease: &Lease, holder: &HolderIdentity) -> Option<u64> {
+    let set = lease.fence.sync_sets.iter().find(|set| set.epoch == lease.epoch)?;
     let idle: Vec<&MemberName> = world
         .members
         .iter()
@@ -224,11 +226,14 @@ fn is_short(world: &World, lease: &Lease, holder: &HolderIdentity) -> bool {
             set.members.contains(*name) && world.live_state(member) == Some(MemberState::Streaming)
         })
         .count();
-    set.complete
+    let is_short = world.cluster.mode == Mode::Quorum
         && !set.degraded
         && streaming < set.k as usize
         && set.members.iter().all(|member| idle.contains(&member))
-        && idle.len() > world.cluster.k as usize
+        && idle.len() > world.cluster.k as usize;
+    let opened = world.live_state_of(&holder.member) == Some(MemberState::Primary);
+    let limit = if set.complete { Some(SHORT_FOR) } else { opened.then_some(SHORT_FROM_THE_FIRST_FOR) };
+    limit.filter(|_| is_short)
 }
 
 /// The holder's agent runs, no promotion of this epoch is recorded as won, and no server is on its way to one: whatever

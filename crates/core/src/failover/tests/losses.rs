@@ -114,6 +114,29 @@ fn a_holder_short_of_acknowledgements_is_deposed_once_enough_of_its_set_can_leav
     assert!(decide(&world).steps.is_empty());
 }
 
+/// The same, once it was named again because nobody else had left in time: nothing was ever acknowledged in that epoch.
+#[test]
+fn a_holder_whom_nobody_has_ever_streamed_from_is_deposed_as_well_once_it_is_open() {
+    type Change = fn(&mut World);
+    let table: [(&str, Change, u64, bool); 5] = [
+        ("it is open, and the first stream may take its time", |_| (), 19_999, false),
+        ("it is open", |_| (), 20_000, true),
+        ("it recovers", |w| w.report_mut("1").state = MemberState::Recovering, 60_000, false),
+        ("one of the others streams", |w| w.report_mut("2").state = MemberState::Streaming, 60_000, false),
+        ("one of the others is not up", |w| w.report_mut("3").state = MemberState::Rewinding, 60_000, false),
+    ];
+    for (what, change, held, deposed) in table {
+        let mut world = healthy();
+        world.report_mut("2").state = MemberState::Standby;
+        world.report_mut("3").state = MemberState::Standby;
+        world.lease_mut().fence.sync_sets = vec![set(1, "1", &[], false)];
+        change(&mut world);
+        world.held.insert(super::loss::FACT_SHORT.into(), Monotonic(NOW - held));
+        let active = decide(&world).memory.operations.active;
+        assert_eq!(active.and_then(|active| active.reason).is_some(), deposed, "{what}");
+    }
+}
+
 #[test]
 fn a_primary_that_came_back_before_it_was_deposed_stays() {
     let mut world = healthy();

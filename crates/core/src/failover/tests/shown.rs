@@ -45,6 +45,41 @@ fn a_failover_says_who_was_lost_and_how_it_died() {
     }
 }
 
+/// Nobody else could take over; what the status says of whom it names.
+#[test]
+fn a_primary_whose_lease_has_run_out_is_named_no_longer_whoever_could_take_over() {
+    type Change = fn(&mut World);
+    let table: [(&str, Change, bool); 4] = [
+        ("it renews", |_| (), true),
+        ("it has missed renewals", |w| w.lease_mut().unchanged_since = Monotonic(NOW - 5_999), true),
+        ("it has run out, and its node is silent", |w| w.lost("1"), false),
+        ("it has run out, whatever it said last", |w| w.report_mut("1").ready = true, false),
+    ];
+    for (what, change, is_named) in table {
+        let mut world = healthy();
+        for other in ["2", "3"] {
+            world.lost(other);
+        }
+        if !is_named {
+            world.lease_mut().unchanged_since = Monotonic(NOW - 6_000);
+        }
+        change(&mut world);
+        let decision = decide(&world);
+        let current = decision.memory.primary.current.clone();
+        assert_eq!(current, is_named.then(|| name("1")), "{what}");
+        assert_eq!(decision.steps.iter().any(|step| matches!(step, Step::Remember { .. })), !is_named, "{what}");
+        if !is_named {
+            // Written once, and the leader's label is gone; when it holds the Lease again it is named again.
+            world.memory = decision.memory;
+            world.pod_mut("1").role = None;
+            assert_eq!(decide(&world).steps, [], "{what}");
+            world.lease_mut().unchanged_since = Monotonic(NOW - 100);
+            world.pod_mut("1").node_ready = true;
+            assert_eq!(decide(&world).memory.primary.current, Some(name("1")), "{what}");
+        }
+    }
+}
+
 #[test]
 fn a_member_whose_probe_contradicts_its_report_for_a_while_is_shown_as_not_answering() {
     for member in ["1", "3"] {

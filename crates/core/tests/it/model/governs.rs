@@ -57,6 +57,10 @@ impl Model {
                 };
                 let lease = Lease { epoch, holder: stands.holder.clone(), fence };
                 let raised = epoch > stands.epoch;
+                if let (Step::Name { .. }, Some(holder)) = (step, &lease.holder) {
+                    let m = &mut then.members[index(&holder.member)];
+                    m.unheard = !m.answers();
+                }
                 let lease = self.leases.put(lease);
                 if !self.on(Rule::Cas) && then.pending.is_none() {
                     let mut state = then.clone();

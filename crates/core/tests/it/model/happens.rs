@@ -11,7 +11,7 @@ impl Model {
     pub(super) fn environment(&mut self, s: &State, next: &mut Vec<Next>) {
         for i in 0..3 {
             self.faults(s, i, next);
-            heals(s, i, next);
+            self.heals(s, i, next);
             self.agent_starts(s, i, next);
             self.clients(s, i, next);
             self.receives(s, i, next);
@@ -73,6 +73,41 @@ impl Model {
         }
         for j in (0..i).filter(|j| may('l') && s.linked(i, *j)) {
             add("loses a link", &|then| then.cut |= pair(i, j));
+        }
+    }
+
+    /// A server whose deadline has passed is killed by its agent a moment after it thaws. What it acknowledges in that moment
+    /// cannot be had otherwise where its node could not be told anything (F16); else it was to be stopped first (F4).
+    fn heals(&self, s: &State, i: usize, next: &mut Vec<Next>) {
+        let m = &s.members[i];
+        let mut add = |what: &str, wrong: Option<&'static str>, change: &dyn Fn(&mut State)| {
+            let mut then = s.clone();
+            change(&mut then);
+            next.push(Next { fault: true, wrong, ..step(i, what, then) });
+        };
+        match m.host {
+            Host::Runs => {}
+            Host::Off => add("its host starts again", None, &|then| then.members[i].host = Host::Runs),
+            Host::PodFrozen | Host::AllFrozen => {
+                let mut moment = s.clone();
+                moment.members[i].host = Host::Runs;
+                let could_be_stopped = m.host == Host::PodFrozen && !m.unheard;
+                let wrong = self.violated(&moment).filter(|_| m.late && could_be_stopped);
+                add("thaws", wrong, &|then| {
+                    let m = &mut then.members[i];
+                    m.host = Host::Runs;
+                    if m.late {
+                        m.orphans = None;
+                        m.stop();
+                    }
+                });
+            }
+        }
+        if !m.api {
+            add("reaches the API again", None, &|then| then.members[i].api = true);
+        }
+        for j in (0..i).filter(|j| !s.linked(i, *j)) {
+            add("has its link again", None, &|then| then.cut &= !pair(i, j));
         }
     }
 
@@ -149,7 +184,7 @@ impl Model {
             if self.acknowledges(s, i, Some(write)) {
                 let mut then = s.clone();
                 then.members[i].waiting &= !(1 << write);
-                let degraded = self.leases.get(m.view).is_degraded(m.epoch);
+                let degraded = !self.bounds.quorum || self.leases.get(m.view).is_degraded(m.epoch);
                 let mut wrong = None;
                 if !degraded {
                     then.acked |= 1 << write;
@@ -233,25 +268,5 @@ fn agent_gone(then: &mut State, i: usize) {
     (m.agent, m.held, m.late, m.unswept) = (false, None, false, false);
     if node_speaks(m) {
         m.ended[0] = Ended::AfterRaise;
-    }
-}
-
-fn heals(s: &State, i: usize, next: &mut Vec<Next>) {
-    let m = &s.members[i];
-    let mut add = |what: &str, change: &dyn Fn(&mut State)| {
-        let mut then = s.clone();
-        change(&mut then);
-        next.push(Next { fault: true, ..step(i, what, then) });
-    };
-    match m.host {
-        Host::Runs => {}
-        Host::Off => add("its host starts again", &|then| then.members[i].host = Host::Runs),
-        Host::PodFrozen | Host::AllFrozen => add("thaws", &|then| then.members[i].host = Host::Runs),
-    }
-    if !m.api {
-        add("reaches the API again", &|then| then.members[i].api = true);
-    }
-    for j in (0..i).filter(|j| !s.linked(i, *j)) {
-        add("has its link again", &|then| then.cut &= !pair(i, j));
     }
 }

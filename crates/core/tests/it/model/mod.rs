@@ -21,10 +21,18 @@ use search::{Outcome, explore};
 use steps::Bounds;
 
 /// Bounds of which others are said as a difference.
-const PLAIN: Bounds =
-    Bounds { kinds: "", faults: 1, epochs: 2, writes: 1, states: usize::MAX, degrades: true, off: Off::none() };
+const PLAIN: Bounds = Bounds {
+    kinds: "",
+    faults: 1,
+    epochs: 2,
+    writes: 1,
+    states: usize::MAX,
+    degrades: true,
+    quorum: true,
+    off: Off::none(),
+};
 
-/// Reads bounds such as `faults=2 kinds=coahl epochs=3 writes=1 states=1000000 block off=sweep+flock`.
+/// Reads bounds such as `faults=2 kinds=coahl epochs=3 writes=1 states=1000000 block async off=sweep+adopt`.
 fn bounds(text: &str) -> Result<Bounds, String> {
     let mut bounds = PLAIN;
     for word in text.split_whitespace() {
@@ -38,6 +46,7 @@ fn bounds(text: &str) -> Result<Bounds, String> {
             "states" => bounds.states = number()?,
             "kinds" => bounds.kinds = Box::leak(value.to_owned().into_boxed_str()),
             "block" => bounds.degrades = false,
+            "async" => bounds.quorum = false,
             "off" => {
                 for name in value.split('+') {
                     bounds.off = bounds.off.with(Rule::named(name).ok_or(format!("{name}: no such rule"))?);
@@ -78,8 +87,32 @@ fn nothing_is_wrong_soon_after_any_one_fault() {
     }
 }
 
+/// The same in async mode, where no set fences anybody: who acknowledges when, and no timeline twice.
+#[test]
+fn nothing_is_wrong_in_async_mode_after_any_one_fault() {
+    for fault in ["c", "p", "o", "f", "h", "a"] {
+        let outcome = explore(bounds(&format!("async kinds={fault}")).unwrap());
+        assert!(outcome.wrong.is_none() && outcome.whole, "{fault}: {}", told(&outcome));
+        assert!(outcome.states > 10_000, "{fault}: {}", told(&outcome));
+    }
+}
+
+/// F2: an operator that calls every Lease expired raises and names too soon, and no more: whoever it names counts by itself.
+#[test]
+fn what_an_operator_counts_through_a_gap_harms_nobody() {
+    for mode in ["async kinds=a", "async kinds=c", "kinds=a"] {
+        let outcome = explore(bounds(&format!("{mode} states=25000 off=gap")).unwrap());
+        assert!(outcome.wrong.is_none() && outcome.states == 25_000, "{mode}: {}", told(&outcome));
+    }
+}
+
 /// Rules whose absence is found within seconds, with the bounds within which it is and what is found.
-const FOUND: [(&str, &str, &str); 5] = [
+const FOUND: [(&str, &str, &str); 10] = [
+    ("gap+candidate", "async kinds=a", "S1"),
+    ("kill_deadline", "async kinds=a", "S1"),
+    ("kill_first", "async kinds=f", "S1"),
+    ("proof", "async kinds=a", "S1"),
+    ("pidns", "async kinds=c", "S1"),
     ("cas", "kinds=c", "S4"),
     ("x_del_stamp", "kinds=c", "S4"),
     ("sweep", "kinds=p", "S2"),

@@ -4,6 +4,7 @@
 use super::log::{Log, index, name};
 use super::rules::{Off, Rule};
 use super::state::{Ended, Host, Lease, Names, Reached, STATES, Server, State, identity};
+use super::steps::Bounds;
 use coregent_core::failover::{self, Cluster, Holder, LeaseView, Memory, Pod, Termination};
 use coregent_core::fence::Fence;
 use coregent_core::lsn::Timeline;
@@ -79,7 +80,8 @@ fn attempt_of(member: usize, attempt: (u8, u8)) -> Promotion {
 }
 
 /// The world of member `i`, which has seen the Lease as `lease`.
-pub(super) fn member_world(s: &State, i: usize, lease: &Lease, off: Off, clock: Clock, degrades: bool) -> World {
+pub(super) fn member_world(s: &State, i: usize, lease: &Lease, bounds: &Bounds, clock: Clock) -> World {
+    let off = bounds.off;
     let m = &s.members[i];
     let late = m.late && off.on(Rule::Deadline);
     let due = s.lapsed && m.view == s.lease;
@@ -100,15 +102,15 @@ pub(super) fn member_world(s: &State, i: usize, lease: &Lease, off: Off, clock: 
         me: me(s, i, off),
         address: address(i),
         settings: Settings {
-            mode: Mode::Quorum,
-            when_too_few: if degrades { WhenTooFew::Degrade } else { WhenTooFew::Block },
+            mode: if bounds.quorum { Mode::Quorum } else { Mode::Async },
+            when_too_few: if bounds.degrades { WhenTooFew::Degrade } else { WhenTooFew::Block },
             timing: Timing::default(),
         },
         lease: Some(PrimaryLease {
             epoch: lease.core_epoch(),
             holder: lease.holder.as_ref().map(ToString::to_string),
             fence: Ok(fence),
-            since: Monotonic(if s.lapsed { NOW - 7_000 } else { NOW }),
+            since: Monotonic(if s.lapsed || !off.on(Rule::Candidate) { NOW - 7_000 } else { NOW }),
             epoch_since: Monotonic(NOW - 60_000),
         }),
         bootstrap_grant: false,
@@ -296,7 +298,14 @@ fn shown(fence: &Fence, off: Off) -> Fence {
 }
 
 /// The world of the controller.
-pub(super) fn controller_world(s: &State, lease: &Lease, memory: &Memory, off: Off, clock: Clock) -> failover::World {
+pub(super) fn controller_world(
+    s: &State,
+    lease: &Lease,
+    memory: &Memory,
+    bounds: &Bounds,
+    clock: Clock,
+) -> failover::World {
+    let off = bounds.off;
     let ago = clock.ago();
     // A holder that cannot renew is silent for a while before its Lease has run out.
     let renews = lease.holder.as_ref().is_some_and(|holder| {
@@ -305,6 +314,7 @@ pub(super) fn controller_world(s: &State, lease: &Lease, memory: &Memory, off: O
     });
     let unchanged = match (s.lapsed, clock) {
         (true, _) => NOW - 7_000,
+        (false, _) if !off.on(Rule::Gap) => NOW - 7_000,
         (false, Clock::Late) if !renews => NOW - 4_000,
         (false, _) => NOW,
     };
@@ -323,8 +333,8 @@ pub(super) fn controller_world(s: &State, lease: &Lease, memory: &Memory, off: O
         cluster: Cluster {
             name: "orders".to_owned(),
             replicas: 3,
-            mode: failover::Mode::Quorum,
-            k: 1,
+            mode: if bounds.quorum { failover::Mode::Quorum } else { failover::Mode::Async },
+            k: u32::from(bounds.quorum),
             failover_disabled: false,
             delay: 30_000,
             max_lag: None,

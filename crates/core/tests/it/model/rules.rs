@@ -7,6 +7,8 @@ pub(super) enum Rule {
     StopNewEpoch,
     Deadline,
     Observer,
+    Gap,
+    Candidate,
     PidNamespace,
     Sweep,
     Proof,
@@ -37,11 +39,17 @@ pub(super) enum Rule {
 
 impl Rule {
     /// Each with its name, its place in failover.md, and how the model switches it off.
-    pub(super) const ALL: [(Rule, &'static str, &'static str); 30] = [
+    pub(super) const ALL: [(Rule, &'static str, &'static str); 32] = [
         (Rule::Cas, "cas", "F1: a write of the Lease that was decided earlier lands on whatever stands there"),
         (Rule::StopNewEpoch, "stop_new_epoch", "F1: a holder that sees a newer epoch is shown to the core as stopped"),
         (Rule::Deadline, "kill_deadline", "F2: a holder never sees its deadline pass"),
         (Rule::Observer, "observer", "F2: observers call the Lease expired while its holder renews"),
+        (
+            Rule::Gap,
+            "gap",
+            "F2: a controller counts on through a gap, and calls the Lease expired while its holder renews",
+        ),
+        (Rule::Candidate, "candidate", "F2: whoever is named by an expired Lease does not count its duration itself"),
         (Rule::PidNamespace, "pidns", "F3: an agent's death leaves its backends"),
         (Rule::Sweep, "sweep", "F3: a server that ended is not swept"),
         (Rule::Proof, "proof", "F4: a node that does not answer counts as a container that ended"),

@@ -2,7 +2,7 @@
 
 use super::log::{Log, name};
 use super::observe::{WALL, address};
-use super::state::{Ended, Host, Lease, Member, PLACEHOLDER, Report, Server, State, identity, plain};
+use super::state::{Ended, Host, Lease, Member, NOBODY, PLACEHOLDER, Report, Server, State, identity, plain};
 use super::steps::{Bounds, Model, print_of};
 use coregent_core::failover::{Memory, PrimaryCopy};
 use coregent_core::fence::{Fence, Proof, SyncSet, Target};
@@ -44,7 +44,7 @@ pub(super) fn beginning(model: &mut Model) -> State {
             must_reach_lsn: None,
             rest_of_log: None,
         }),
-        sync_sets: vec![set],
+        sync_sets: if model.bounds.quorum { vec![set] } else { Vec::new() },
         system_id: Some("7".to_owned()),
         members,
         ..Fence::default()
@@ -53,6 +53,8 @@ pub(super) fn beginning(model: &mut Model) -> State {
     let primary = PrimaryCopy { target: Some(name(0)), current: Some(name(0)), epoch: Epoch(1), since: None };
     let memory = Memory { primary, last_created_index: 3, system_id: Some("7".to_owned()), ..Memory::default() };
     let memory = model.memories.put(plain(memory, &WALL.to_string()));
+    // What a server has without a grant, and what its holder's has with both others in its set.
+    let (without, with) = if model.bounds.quorum { (PLACEHOLDER, 0b110) } else { (NOBODY, NOBODY) };
     let standby = Member {
         log: Log::default(),
         host: Host::Runs,
@@ -70,8 +72,8 @@ pub(super) fn beginning(model: &mut Model) -> State {
         promoting: None,
         open: false,
         renewed: false,
-        names: PLACEHOLDER,
-        older: PLACEHOLDER,
+        names: without,
+        older: without,
         proved: false,
         waiting: 0,
         epoch: 1,
@@ -81,6 +83,7 @@ pub(super) fn beginning(model: &mut Model) -> State {
         unusable: false,
         held: None,
         late: false,
+        unheard: false,
         released: 0,
         was_writable: false,
         view: lease,
@@ -91,8 +94,8 @@ pub(super) fn beginning(model: &mut Model) -> State {
         source: None,
         open: true,
         renewed: true,
-        names: 0b110,
-        older: 0b110,
+        names: with,
+        older: with,
         proved: true,
         held: Some(1),
         was_writable: true,

@@ -167,6 +167,8 @@ pub(super) struct Member {
     pub(super) held: Option<u8>,
     /// Its deadline has passed.
     pub(super) late: bool,
+    /// Another was named while its node could be told nothing: nobody could stop it first (F4, F16).
+    pub(super) unheard: bool,
     pub(super) released: u8,
     pub(super) was_writable: bool,
     /// The Lease as it has seen it.

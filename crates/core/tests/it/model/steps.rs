@@ -21,6 +21,8 @@ pub(super) struct Bounds {
     pub(super) states: usize,
     /// `whenTooFew: Degrade`.
     pub(super) degrades: bool,
+    /// Quorum mode; else commits wait for nobody, and only who acknowledges when is looked at, not what is lost.
+    pub(super) quorum: bool,
     pub(super) off: Off,
 }
 
@@ -98,7 +100,7 @@ impl Model {
             return Rc::clone(known);
         }
         self.asked += 1;
-        let world = member_world(s, i, self.leases.get(m.view), self.bounds.off, clock, self.bounds.degrades);
+        let world = member_world(s, i, self.leases.get(m.view), &self.bounds, clock);
         let decision = Rc::new(member::decide(&world));
         self.members.insert(key, Rc::clone(&decision));
         decision
@@ -117,7 +119,7 @@ impl Model {
         }
         self.asked += 1;
         let lease = self.leases.get(s.lease);
-        let world = controller_world(s, lease, self.memories.get(s.memory), self.bounds.off, clock);
+        let world = controller_world(s, lease, self.memories.get(s.memory), &self.bounds, clock);
         let decision = Rc::new(failover::decide(&world));
         self.controllers.insert(key, Rc::clone(&decision));
         decision
@@ -178,12 +180,10 @@ impl Model {
 
     /// What the controller writes down once a primary is open is of no use to anybody before: it is done at once.
     fn keep_books(&mut self, s: &mut State) {
-        let decision = self.decide_controller(s, Clock::Early);
-        let mut steps = decision.steps.iter().filter(|step| !matches!(step, Step::Label { .. }));
-        if let (Some(Step::Remember { what: Remembered::Facts | Remembered::OperationEnded }), None) =
-            (steps.next(), steps.next())
-        {
-            s.memory = self.memories.put(plain(decision.memory.clone(), &WALL.to_string()));
+        // Where a fact that has lasted leads elsewhere, it may as well have lasted.
+        let [early, late] = Clock::BOTH.map(|clock| self.decide_controller(s, clock));
+        if is_book_keeping(&early) && is_book_keeping(&late) {
+            s.memory = self.memories.put(plain(early.memory.clone(), &WALL.to_string()));
         }
     }
 
@@ -200,7 +200,7 @@ impl Model {
                 m.stamp = epoch;
             }
             if m.held.is_none() {
-                (m.was_writable, m.late) = (false, false);
+                (m.was_writable, m.late, m.unheard) = (false, false, false);
             }
             if m.server != Server::Writable {
                 (m.renewed, m.proved) = (false, false);
@@ -222,6 +222,13 @@ impl Model {
             }
         }
     }
+}
+
+/// It only writes down that a primary is open, or that an operation has ended.
+fn is_book_keeping(decision: &failover::Decision) -> bool {
+    let mut steps = decision.steps.iter().filter(|step| !matches!(step, Step::Label { .. }));
+    let written = matches!(steps.next(), Some(Step::Remember { what: Remembered::Facts | Remembered::OperationEnded }));
+    written && steps.next().is_none()
 }
 
 pub(super) fn step(i: usize, what: &str, state: State) -> Next {
