@@ -45,6 +45,8 @@ pub(crate) struct Data {
     pub(crate) clean: bool,
     /// Replication slots: who, of which epoch (F6).
     pub(crate) slots: BTreeSet<(MemberName, Epoch)>,
+    /// A rewind has put pages into it that its log does not lead to yet: only its source makes it consistent (F12).
+    pub(crate) unfinished: bool,
 }
 
 impl Data {
@@ -58,6 +60,7 @@ impl Data {
             control: 1,
             clean: true,
             slots: BTreeSet::new(),
+            unfinished: false,
         }
     }
 

@@ -1,6 +1,7 @@
 //! What must not last: a status that names a dead primary, a label that two pods carry.
 
 use crate::exec::Micros;
+use crate::net::Place;
 use crate::server::Phase;
 use crate::world::{MS, World};
 use coregent_core::names::MemberName;
@@ -21,12 +22,7 @@ impl World {
                 }
             })
         };
-        // While nobody else could be primary the status goes on to name whom it named.
-        let could = |name: &MemberName| {
-            let containers = self.containers.borrow();
-            containers.iter().any(|other| other.name != *name && !other.gone.get() && self.is_readable(other.member))
-        };
-        let wrong = named.as_ref().is_some_and(|name| !truth(name) && could(name));
+        let wrong = named.as_ref().is_some_and(|name| !truth(name));
         let since = {
             let mut oracle = self.oracle.borrow_mut();
             oracle.false_since = if wrong { Some(oracle.false_since.unwrap_or(self.now())) } else { None };
@@ -41,6 +37,19 @@ impl World {
             self.oracle.borrow_mut().false_since = None;
         }
         self.check_labels();
+        self.listen_to_nodes();
+    }
+
+    /// Notes which nodes nobody can tell anything, or is believed to be able to.
+    fn listen_to_nodes(&self) {
+        for (host, known) in self.hosts.iter().enumerate() {
+            let ready = self.store.borrow().state.rest.nodes.get(host).copied().unwrap_or(false);
+            let net = self.net.borrow();
+            let heard = ready && net.api_down == 0 && net.connects(Place::Host(host), Place::Api);
+            if !heard || !known.up.get() || known.frozen.get() > 0 {
+                self.oracle.borrow_mut().unheard(host, self.now());
+            }
+        }
     }
 
     /// F15: never two pods with the leader's label for long.

@@ -118,8 +118,10 @@ fn many((first, last): (u64, u64), options: &Options, twice: bool) -> bool {
         }
         coverage.add(&report.coverage);
         counting += u64::from(report.counts());
-        faults.push(report.faults);
-        changes.push(u64::from(report.changes));
+        if report.counts() {
+            faults.push(report.faults);
+            changes.push(u64::from(report.changes));
+        }
         writes += report.writes;
         millis += report.millis;
         if let Some(what) = report.violations.first() {
@@ -142,13 +144,13 @@ fn many((first, last): (u64, u64), options: &Options, twice: bool) -> bool {
     let never = coverage.never();
     println!("\n{}", if never.is_empty() { "every step has met everything that may wait for it" } else { &never });
     println!("{} different pairs of a step and a fault\n", coverage.pairs());
-    println!("faults a seed: {}; completed changes of primary: {}", spread(&mut faults), spread(&mut changes));
     println!("{writes} acknowledged writes in {} virtual hours", millis / 3_600_000);
     println!("{count} seeds in {minutes:.1} minutes ({:.0} a minute), {bad} bad", count as f64 / minutes);
     println!(
         "{counting} of them count: at least 50 faults and 2 completed changes ({:.0} a minute)",
         counting as f64 / minutes
     );
+    println!("of these, faults: {}; completed changes of primary: {}", spread(&mut faults), spread(&mut changes));
     bad == 0
 }
 

@@ -66,6 +66,8 @@ pub(crate) enum Blow {
     Slow(u64),
     CrashBefore,
     CrashAfter,
+    /// It is given up by its caller, or its caller dies, and it is carried out so many milliseconds later.
+    Late(u64),
 }
 
 impl Blow {
@@ -78,6 +80,7 @@ impl Blow {
             Blow::Slow(_) => "slow-request",
             Blow::CrashBefore => "crash-before",
             Blow::CrashAfter => "crash-after",
+            Blow::Late(_) => "lands-late",
         }
     }
 }

@@ -68,7 +68,7 @@ pub(crate) fn restart(world: &Rc<World>, host: usize) {
 
 async fn heartbeat(world: Rc<World>, host: usize) {
     loop {
-        let beat = world.call(Place::Host(host), "node.heartbeat", |store| {
+        let beat = world.call(Place::Host(host), "node.heartbeat", move |store| {
             let now = store.now;
             store.heard.insert(host, now);
             if store.state.rest.nodes.get(host) == Some(&false) {

@@ -1,6 +1,10 @@
 //! What must hold, judged from the world itself and never from what the system says of it.
 
-use crate::data::{Branch, Data};
+mod copies;
+
+pub(crate) use copies::{replaced, replaces};
+
+use crate::data::Branch;
 use crate::exec::Micros;
 use crate::server::Container;
 use crate::store::LeaseObject;
@@ -10,11 +14,13 @@ use coregent_core::lsn::Lsn;
 use coregent_core::member::Names;
 use coregent_core::names::{Epoch, MemberName};
 use coregent_core::position::Promotion;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// A whole host that thaws may acknowledge what it was about to, before its agent looks at the clock (F16).
 const THAW: Micros = 30 * MS;
+/// How long an operator may go by what it knew of a node.
+const HEARSAY: Micros = 10_000 * MS;
 
 /// A write that a client was told is there.
 #[derive(Clone, Debug)]
@@ -66,6 +72,10 @@ pub(crate) struct Oracle {
     holder: String,
     seen: Option<Rc<LeaseObject>>,
     thawed: BTreeMap<usize, Micros>,
+    /// When a host's node could not be told of anything, as its pods see it.
+    unheard: BTreeMap<usize, Micros>,
+    /// Who has ever caught up with the server of a container (F8).
+    caught_up: BTreeSet<(u32, MemberName)>,
     open: Option<usize>,
     /// Completed changes of the primary.
     pub(crate) changes: u32,
@@ -96,6 +106,8 @@ impl Oracle {
             holder: String::new(),
             seen: None,
             thawed: BTreeMap::new(),
+            unheard: BTreeMap::new(),
+            caught_up: BTreeSet::new(),
             open: None,
             changes: 0,
             last_ack: 0,
@@ -117,6 +129,19 @@ impl Oracle {
 
     pub(crate) fn thawed(&mut self, host: usize, at: Micros) {
         self.thawed.insert(host, at);
+    }
+
+    pub(crate) fn unheard(&mut self, host: usize, at: Micros) {
+        self.unheard.insert(host, at);
+    }
+
+    /// Since then, or a moment before, there was a time in which nobody could have had a pod of this host stopped.
+    pub(crate) fn was_unheard(&self, host: usize, since: Micros) -> bool {
+        self.unheard.get(&host).is_some_and(|at| *at + HEARSAY >= since)
+    }
+
+    pub(crate) fn caught_up(&mut self, container: u32, member: &MemberName) {
+        self.caught_up.insert((container, member.clone()));
     }
 }
 
@@ -201,6 +226,10 @@ impl World {
             self.note_lease(&lease);
         }
         let again = self.oracle.borrow().seen.as_ref().is_none_or(|seen| seen.renewed != lease.renewed);
+        let before = self.oracle.borrow().seen.clone();
+        if let Some(before) = before.filter(|before| before.epoch == lease.epoch && before.holder == lease.holder) {
+            self.check_named(&before, &lease);
+        }
         if again {
             self.oracle.borrow_mut().renewed.insert(lease.holder.clone(), self.now());
         }
@@ -234,6 +263,25 @@ impl World {
             oracle.holder.clone_from(&lease.holder);
         }
         found.into_iter().for_each(|what| self.violation(what));
+    }
+
+    /// F8: a set gains a name only once that member has caught up with the primary whose set it is.
+    fn check_named(&self, before: &LeaseObject, lease: &LeaseObject) {
+        let set = |lease: &LeaseObject| lease.fence.sync_sets.iter().find(|set| set.epoch == lease.epoch).cloned();
+        let (Some(old), Some(new)) = (set(before), set(lease)) else { return };
+        let holder = lease.holder.clone();
+        let of_holder = |container: &&Rc<Container>| identity_of(container) == holder;
+        let Some(serial) = self.containers.borrow().iter().find(of_holder).map(|container| container.serial) else {
+            return;
+        };
+        let early = {
+            let oracle = self.oracle.borrow();
+            let mut added = new.members.difference(&old.members);
+            added.find(|name| !oracle.put_back && !oracle.caught_up.contains(&(serial, (*name).clone()))).cloned()
+        };
+        if let Some(name) = early {
+            self.violation(format!("{name} is put into the set of epoch {} before it has caught up", lease.epoch));
+        }
     }
 
     fn note_lease(&self, lease: &LeaseObject) {
@@ -288,36 +336,6 @@ impl World {
         let in_time = world.step_elapsed() < active.step_id.time_limit();
         if in_time && decision.steps.is_empty() && decision.requeue_after.is_none() {
             self.violation(format!("operation {:?} has neither a step nor a look again", active.step_id));
-        }
-    }
-
-    /// Every acknowledged write that is not over must be somewhere, else somebody has thrown it away.
-    pub(crate) fn check_copies(&self, why: &str) {
-        let volumes: Vec<_> = self.volumes.iter().map(|volume| volume.borrow()).collect();
-        let folders: Vec<&Data> =
-            volumes.iter().flat_map(|volume| volume.data.iter().chain(volume.aside.iter())).collect();
-        let gone = {
-            let oracle = self.oracle.borrow();
-            let mut live = oracle.acks.iter().filter(|ack| !ack.over);
-            live.find(|ack| !folders.iter().any(|data| data.holds(ack.end, ack.write))).cloned()
-        };
-        drop(folders);
-        drop(volumes);
-        if let Some(ack) = gone {
-            let name = self.setup.name(ack.member);
-            self.violation(format!("{why} removes the only copy of write {}, which {name} acknowledged", ack.write));
-        }
-    }
-
-    /// A fault has taken volumes: what was only there has an excuse.
-    pub(crate) fn excuse_lost(&self) {
-        let volumes: Vec<_> = self.volumes.iter().map(|volume| volume.borrow()).collect();
-        let mut oracle = self.oracle.borrow_mut();
-        oracle.volumes_lost += 1;
-        for ack in &mut oracle.acks {
-            let held =
-                volumes.iter().any(|volume| volume.data.as_ref().is_some_and(|data| data.holds(ack.end, ack.write)));
-            ack.over |= !held;
         }
     }
 }
@@ -393,9 +411,14 @@ pub(crate) fn promoted(
     }
 }
 
+/// As an agent calls itself in the Lease.
+fn identity_of(container: &Container) -> String {
+    format!("{}/{}/n{}", container.name, container.pod_uid, container.serial)
+}
+
 /// F11: a renewal that was sent after recovery had ended has succeeded before clients are let in.
 fn check_renewed(world: &World, container: &Container) {
-    let holder = format!("{}/{}/n{}", container.name, container.pod_uid, container.serial);
+    let holder = identity_of(container);
     let early = {
         let oracle = world.oracle.borrow();
         let renewed = oracle.renewed.get(&holder).copied();
@@ -457,14 +480,4 @@ pub(crate) fn opened(world: &World, container: &Container) {
         world.violation(first);
     }
     world.note(&container.name, || "lets clients in as the primary".into());
-}
-
-/// A folder is about to be replaced.
-pub(crate) fn replaces(world: &World, member: usize, how: &str) {
-    world.note(world.setup.name(member), || format!("its folder is replaced by a {how}"));
-}
-
-/// A folder has been replaced: the only copy of something acknowledged may have gone (F12).
-pub(crate) fn replaced(world: &World) {
-    world.check_copies("a copy or a rewind");
 }

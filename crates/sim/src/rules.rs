@@ -17,6 +17,8 @@ pub enum Rule {
     F2Duration,
     /// F2: the count of an observer starts anew after a gap.
     F2Gap,
+    /// F2: whoever is named by a Lease that has run out counts its duration by itself.
+    F2Candidate,
     /// F3: a stop sweeps until every process of the engine is gone.
     F3Sweep,
     /// F3: a container is reported terminated only when it is empty.
@@ -69,6 +71,8 @@ pub enum Rule {
     F12Rewind,
     /// F12: a rewind waits for the source's control file.
     F12Checkpoint,
+    /// F12: what a rewind has left is looked at before it is trusted to follow.
+    F12Look,
     /// F12: nothing is overwritten before it is set aside.
     F12Aside,
     /// F14: initdb needs the create-only grant of a cluster without data.
@@ -87,13 +91,14 @@ pub enum Rule {
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Rule; 39] = [
+    pub const ALL: [Rule; 41] = [
         Rule::F1Version,
         Rule::F1Target,
         Rule::F2Deadline,
         Rule::F2Margin,
         Rule::F2Duration,
         Rule::F2Gap,
+        Rule::F2Candidate,
         Rule::F3Sweep,
         Rule::F3Empty,
         Rule::F4AbsentPod,
@@ -120,6 +125,7 @@ impl Rule {
         Rule::F11Unexpected,
         Rule::F12Rewind,
         Rule::F12Checkpoint,
+        Rule::F12Look,
         Rule::F12Aside,
         Rule::F14Grant,
         Rule::F14Restored,

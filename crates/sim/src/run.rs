@@ -117,7 +117,8 @@ pub fn run(seed: u64, options: &Options) -> Report {
     begin(&world);
     if until(&world, CREATED, is_well) {
         suffer(&world, &planned);
-        recover(&world);
+        let disaster = planned.iter().any(|planned| matches!(planned.fault, faults::Fault::Disaster));
+        recover(&world, disaster);
     } else {
         world.violation(format!("the cluster is not made: {}", ill(&world)));
     }
@@ -187,9 +188,10 @@ fn suffer(world: &Rc<World>, planned: &[Planned]) {
 }
 
 /// Nothing goes wrong any more: within a bound everybody is back. Then the changes of primary that the day lacked.
-fn recover(world: &Rc<World>) {
+fn recover(world: &Rc<World>, disaster: bool) {
     heal(world);
-    for round in 0..3 {
+    let mut last = disaster.then_some(());
+    for round in 0..4 {
         if !world.oracle.borrow().violations.is_empty() {
             return;
         }
@@ -210,6 +212,11 @@ fn recover(world: &Rc<World>) {
                 }
             }
             return;
+        }
+        if last.take().is_some() {
+            strike::disaster(world);
+            until(world, 6_000 * MS, |_| false);
+            continue;
         }
         if world.oracle.borrow().changes > 2 || world.setup.members < 2 {
             break;

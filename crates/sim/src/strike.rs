@@ -87,7 +87,7 @@ pub(crate) fn freeze(world: &World, container: &Container) {
     world.disturbed.notify();
 }
 
-pub(crate) fn thaw(world: &World, container: &Container) {
+pub(crate) fn thaw(world: &Rc<World>, container: &Container) {
     if container.frozen.get() == 0 {
         return;
     }
@@ -96,7 +96,13 @@ pub(crate) fn thaw(world: &World, container: &Container) {
         let server = container.server.borrow();
         (server.postmaster, server.backends)
     };
-    [container.agent, postmaster, backends].into_iter().for_each(|proc| world.exec.thaw(proc));
+    [postmaster, backends].into_iter().for_each(|proc| world.exec.thaw(proc));
+    // Whoever gets a processor first goes on first: what waited in a backend is done before the agent has looked at a clock.
+    let (world_too, agent) = (Rc::clone(world), container.agent);
+    world.exec.spawn(Proc::WORLD, async move {
+        world_too.takes(Stream::World, 0, 20).await;
+        world_too.exec.thaw(agent);
+    });
     world.disturbed.notify();
 }
 
@@ -176,8 +182,14 @@ pub(crate) fn strike(world: &Rc<World>, fault: &Fault) {
             let millis = *millis;
             on_container(world, *who, "freeze-pod", move |world, container| {
                 freeze(world, container);
-                let frozen = Rc::clone(container);
-                after(world, millis, move |world| thaw(world, &frozen));
+                let (frozen, since) = (Rc::clone(container), world.now());
+                after(world, millis, move |world| {
+                    // Nobody could stop it first: it is as if its whole host had stood still (F4, F16).
+                    if world.oracle.borrow().was_unheard(frozen.host, since) {
+                        world.oracle.borrow_mut().thawed(frozen.host, world.now());
+                    }
+                    thaw(world, &frozen);
+                });
             });
         }
         Fault::FreezeHost(who, millis) => {
@@ -307,6 +319,8 @@ fn strike_control(world: &Rc<World>, fault: &Fault) {
             world.copies.borrow_mut().push(state);
         }
         Fault::PutBack(millis) => put_back(world, *millis),
+        // Comes once everybody is well.
+        Fault::Disaster => {}
         _ => {}
     }
 }
@@ -399,6 +413,61 @@ fn switch_over(world: &Rc<World>, fault: &Fault) {
     }
 }
 
+/// How long before the end of everything a link may go.
+const FIRST_SIGNS: u64 = 2_500;
+
+/// A link goes, and a moment later every host loses power, while everybody was well. Where somebody has been made primary since the copy of the API was taken,
+/// the API comes back as that copy, and nothing in it says so: only the members' volumes do (F14).
+pub(crate) fn disaster(world: &Rc<World>) {
+    let (primary, other) =
+        (world.member(Who::Primary), world.chance(Stream::World, |rng| rng.below(world.setup.members as u64)));
+    let (first, second) = (world.setup.host_of(primary), world.setup.host_of(usize::try_from(other).unwrap_or(0)));
+    let signs = world.chance(Stream::World, |rng| rng.between(300, FIRST_SIGNS));
+    if first != second {
+        cut(world, Place::Host(first), Place::Host(second), Way::Both, signs);
+    }
+    after(world, signs, end_everything);
+}
+
+fn end_everything(world: &Rc<World>) {
+    world.note("FAULT", || "every host loses power, and the API with them".into());
+    world.hit("api", "disaster");
+    let epoch = |lease: &Option<Rc<crate::store::LeaseObject>>| lease.as_ref().map(|lease| lease.epoch);
+    let older = world.copies.borrow_mut().pop();
+    let older = older.filter(|older| {
+        epoch(&older.lease).is_some() && epoch(&older.lease) < epoch(&world.store.borrow().state.lease)
+    });
+    world.net.borrow_mut().api_down += 1;
+    for host in 0..world.setup.hosts {
+        let millis = world.chance(Stream::World, |rng| rng.between(500, 4_000));
+        power_loss(world, host, millis);
+    }
+    let millis = world.chance(Stream::World, |rng| rng.between(300, 3_000));
+    world.disturb(world.now() + 20_000 * MS);
+    after(world, millis, move |world| {
+        if let Some(older) = older {
+            world.note("FAULT", || "an older copy of the API is put back without a mark".into());
+            replace_store(world, older, false);
+        }
+        let mut net = world.net.borrow_mut();
+        net.api_down = net.api_down.saturating_sub(1);
+        drop(net);
+        world.disturbed.notify();
+    });
+}
+
+fn replace_store(world: &Rc<World>, older: crate::store::State, marks: bool) {
+    world.oracle.borrow_mut().put_back = true;
+    let hosts = world.setup.hosts;
+    world.write(|store| {
+        let mut older = older;
+        let mut rest = crate::store::RestObject::clone(&older.rest);
+        rest.nodes = vec![true; hosts];
+        older.rest = Rc::new(rest);
+        store.put_back(older, marks);
+    });
+}
+
 /// The API stops, yesterday's copy is put back, and it starts again (F14).
 fn put_back(world: &Rc<World>, millis: u64) {
     let Some(older) = world.copies.borrow_mut().pop() else { return };
@@ -406,15 +475,7 @@ fn put_back(world: &Rc<World>, millis: u64) {
     world.net.borrow_mut().api_down += 1;
     world.disturb(world.now() + (millis + 20_000) * MS);
     after(world, millis, move |world| {
-        world.oracle.borrow_mut().put_back = true;
-        let hosts = world.setup.hosts;
-        world.write(|store| {
-            let mut older = older;
-            let mut rest = crate::store::RestObject::clone(&older.rest);
-            rest.nodes = vec![true; hosts];
-            older.rest = Rc::new(rest);
-            store.put_back(older, true);
-        });
+        replace_store(world, older, true);
         let mut net = world.net.borrow_mut();
         net.api_down = net.api_down.saturating_sub(1);
         drop(net);

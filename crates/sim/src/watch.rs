@@ -66,7 +66,7 @@ pub(crate) async fn follow(world: Rc<World>, place: Place, manner: Manner, mut s
 
 async fn read(world: &Rc<World>, place: Place, manner: Manner) -> Option<(Vec<Object>, usize, Monotonic)> {
     let asked = world.clock(place);
-    let list = world.call(place, manner.label, |store| Ok(store.list(manner.kind)));
+    let list = world.call(place, manner.label, move |store| Ok(store.list(manner.kind)));
     let (objects, cursor) = world.within(manner.request, list).await?.ok()?;
     Some((objects, cursor, asked))
 }

@@ -261,11 +261,11 @@ impl World {
     }
 
     /// One request to the API, with everything that can happen to one.
-    pub(crate) async fn call<T>(
+    pub(crate) async fn call<T: 'static>(
         self: &Rc<Self>,
         place: Place,
         label: &'static str,
-        request: impl FnOnce(&mut Store) -> Result<T, Refusal>,
+        request: impl FnOnce(&mut Store) -> Result<T, Refusal> + 'static,
     ) -> Result<T, Failure> {
         let odds = self.net.borrow().odds(place);
         let armed = self.net.borrow_mut().take_armed(place, label);
@@ -300,8 +300,13 @@ impl World {
         if armed == Some(Blow::Conflict) {
             return Err(Failure::Refused(Refusal::Conflict));
         }
-        let result = self.write(request).map_err(Failure::Refused);
         let incarnation = self.store.borrow().incarnation;
+        if let Some(Blow::Late(millis)) = armed {
+            self.land_late(place, label, millis, incarnation, request);
+            self.exec.sleep(READ_TIMEOUT).await;
+            return Err(Failure::Unavailable);
+        }
+        let result = self.write(request).map_err(Failure::Refused);
         if armed == Some(Blow::CrashAfter) {
             self.crash_caller(place, label).await;
         }
@@ -326,6 +331,25 @@ impl World {
             return Err(Failure::Unavailable);
         }
         result
+    }
+
+    /// What was on its way is carried out whoever still waits for it, unless the API that it was sent to has ended.
+    fn land_late<T: 'static>(
+        self: &Rc<Self>,
+        place: Place,
+        label: &'static str,
+        millis: u64,
+        incarnation: u64,
+        request: impl FnOnce(&mut Store) -> Result<T, Refusal> + 'static,
+    ) {
+        let world = Rc::clone(self);
+        self.exec.spawn(Proc::WORLD, async move {
+            world.sleep(millis * MS).await;
+            if world.net.borrow().api_down == 0 && world.store.borrow().incarnation == incarnation {
+                let landed = world.write(request).is_ok();
+                world.note(place, || format!("{label} lands late: {landed}"));
+            }
+        });
     }
 
     /// A packet gets there: now, or some time after the link is mended, since it is sent again and again.

@@ -5,9 +5,10 @@ use crate::rules::Rule;
 use crate::server::{self, Phase};
 use crate::world::{Failure, MS};
 use coregent_core::fence::Fence;
-use coregent_core::member::{self, Action, Decision, Engine, Job, JobKind, LeaseWrite, Names, Purpose, World};
+use coregent_core::member::{self, Action, Decision, Engine, Job, JobKind, LeaseWrite, Names, Purpose, Source, World};
 use coregent_core::names::{Epoch, Monotonic};
 use coregent_core::position::Promotion;
+use coregent_core::report::SourceReached;
 use std::rc::Rc;
 
 impl Agent {
@@ -84,7 +85,7 @@ impl Agent {
                 Purpose::Renew => "lease.renew",
                 Purpose::Release => "lease.release",
             };
-            let request = world.call(container.place(), label, |store| {
+            let request = world.call(container.place(), label, move |store| {
                 let stamp = store.stamp();
                 store.replace_lease(version, |lease| {
                     match purpose {
@@ -150,6 +151,30 @@ impl Agent {
         self.job = Some(Running { kind, serial, task });
     }
 
+    /// Whom it is to stream from, while it does not.
+    pub(super) fn source_without_stream(&self) -> Option<&Source> {
+        match &self.status.engine {
+            Engine::Standby(standby) if !standby.streaming => standby.source.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// What comes of a connection to the agent of a source whose stream has ended.
+    pub(super) fn look_for_source(&mut self) {
+        let Some(source) = self.source_without_stream().filter(|_| !self.reaching).cloned() else { return };
+        let answered = self.reached.as_ref().is_some_and(|reached| reached.member == source.member);
+        self.reaching = true;
+        let (world, container, inbox) = (Rc::clone(&self.world), Rc::clone(&self.container), Rc::clone(&self.inbox));
+        self.world.exec.spawn(self.container.agent, async move {
+            if answered {
+                world.sleep(250 * MS).await;
+            }
+            let reach = server::reach(&world, &container, &source).await;
+            inbox.borrow_mut().push_back(Event::Reached(SourceReached { member: source.member, reach }));
+            container.events.notify();
+        });
+    }
+
     pub(super) fn listen_for_exit(&mut self) {
         self.server_serial += 1;
         let (container, inbox, serial) = (Rc::clone(&self.container), Rc::clone(&self.inbox), self.server_serial);
@@ -184,6 +209,18 @@ impl Agent {
         {
             if is_off(Rule::F2Duration) {
                 lease.since = Monotonic(lease.since.0.saturating_sub(4_000));
+            }
+            if is_off(Rule::F2Candidate) {
+                lease.since = Monotonic(0);
+            }
+            let another = fence.target.as_ref().is_some_and(|target| target.member != world.me.member);
+            if is_off(Rule::F12Look)
+                && another
+                && self.container.server.borrow().rewound
+                && let Engine::Standby(standby) = &mut world.engine
+            {
+                // Its chain alone is looked at.
+                standby.position.lsn = coregent_core::lsn::Lsn(0);
             }
             let free = lease.holder.is_none();
             if is_off(Rule::F1Target)

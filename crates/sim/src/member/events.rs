@@ -4,7 +4,7 @@ use super::{Agent, Event, Received, Written};
 use crate::server::{self, Outcome, Status};
 use crate::store::LeaseObject;
 use coregent_core::member::{Data, Engine, Held, Job, JobKind, Purpose};
-use coregent_core::names::Monotonic;
+use coregent_core::names::{MemberName, Monotonic};
 use std::rc::Rc;
 
 /// The server ended this often while it was starting: until the next try it is no candidate.
@@ -37,7 +37,23 @@ impl Agent {
             }
             Event::Ended(serial, result, status) => self.ended(serial, result, *status),
             Event::Exited(serial) => self.exited(serial),
+            Event::Reached(reached) => {
+                self.reaching = false;
+                if self.may_speak_of(&reached.member) {
+                    self.reached = Some(reached);
+                }
+            }
             Event::Terminate => self.leaving = true,
+        }
+    }
+
+    /// It may stream again meanwhile, or from somebody else.
+    fn may_speak_of(&self, member: &MemberName) -> bool {
+        match &self.status.engine {
+            Engine::Standby(standby) if !standby.streaming => {
+                standby.source.as_ref().is_none_or(|source| source.member == *member)
+            }
+            _ => false,
         }
     }
 
@@ -146,6 +162,9 @@ impl Agent {
             Engine::Standby(standby) => {
                 self.server_answered(false);
                 let streamed = matches!(&self.status.engine, Engine::Standby(before) if before.streaming);
+                if standby.streaming {
+                    self.reached = None;
+                }
                 if standby.streaming && !streamed {
                     server::drop_old_aside(&self.world, &self.container);
                 }
@@ -153,11 +172,13 @@ impl Agent {
             Engine::Writable(_) => {
                 self.server_answered(true);
                 self.was_writable = true;
+                self.reached = None;
             }
             Engine::Stopped { .. } | Engine::Starting => {}
         }
         self.status = status;
         self.set_pace();
+        self.look_for_source();
     }
 
     fn server_answered(&mut self, writable: bool) {

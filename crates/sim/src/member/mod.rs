@@ -15,6 +15,7 @@ use coregent_core::member::{
     decide,
 };
 use coregent_core::names::{Epoch, HolderIdentity, Monotonic};
+use coregent_core::report::SourceReached;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -28,6 +29,7 @@ enum Event {
     Polled(u64, Box<Status>),
     Ended(u64, Outcome, Box<Status>),
     Exited(u64),
+    Reached(SourceReached),
     Terminate,
 }
 
@@ -83,6 +85,8 @@ struct Agent {
     failures: Option<(JobKind, u32, Monotonic)>,
     failed_starts: u32,
     looked_at_data: Monotonic,
+    reached: Option<SourceReached>,
+    reaching: bool,
     exit: bool,
 }
 
@@ -118,7 +122,8 @@ pub(crate) async fn run(world: Rc<World>, container: Rc<Container>) {
         mode: if world.setup.quorum && world.setup.members > 1 { Mode::Quorum } else { Mode::Async },
         when_too_few: world.setup.when_too_few,
         timing: match world.is_off(Rule::F2Margin) {
-            true => Timing { stop_by: 10_000, ..world.setup.timing },
+            // Later than the last that could wait for its end does.
+            true => Timing { stop_by: 30_000, ..world.setup.timing },
             false => world.setup.timing,
         },
     };
@@ -151,6 +156,8 @@ pub(crate) async fn run(world: Rc<World>, container: Rc<Container>) {
         failures: None,
         failed_starts: 0,
         looked_at_data: Monotonic(0),
+        reached: None,
+        reaching: false,
         exit: false,
         world,
         container,

@@ -88,7 +88,7 @@ pub(super) async fn publish(world: Rc<World>, container: Rc<Container>, outlet: 
         let elapsed = world.now() - at;
         if let Some(next) = next.filter(|_| urgent || (changed && elapsed >= POSITION_PERIOD)) {
             let put = Rc::clone(&next);
-            let request = world.call(container.place(), "agent.report", |store| {
+            let request = world.call(container.place(), "agent.report", move |store| {
                 store.put_report(put);
                 Ok(())
             });
@@ -163,8 +163,7 @@ impl Agent {
             flushed_lsn: writable.map(|writable| writable.position.lsn),
             ready: decision.ready,
             warnings: BTreeSet::new(),
-            // Not modelled: what it is shown of a lost source makes a failover sooner and nothing else.
-            source: None,
+            source: self.reached.clone(),
             last_error: decision.trouble.clone(),
             prepared: writable.and_then(|writable| writable.prepared.clone()),
             handled_request: None,

@@ -8,7 +8,6 @@ use crate::world::{CLUSTER, Failure, MS};
 use coregent_core::failover::{Decision, Lossless, Role, Step};
 use coregent_core::fence::Fence;
 use coregent_core::names::{Epoch, MemberName};
-use std::cell::Cell;
 use std::rc::Rc;
 
 /// No answer for so long: looking again tells more than waiting.
@@ -188,10 +187,10 @@ impl Run {
         pod: &str,
         uid: &str,
         id: &'static str,
-        change: impl FnOnce(&mut crate::store::PodObject),
+        change: impl FnOnce(&mut crate::store::PodObject) + 'static,
     ) -> Result<(), Failure> {
         let (member, uid) = (member_of(pod), uid.to_owned());
-        let written = self.world.call(self.place, id, |store| store.patch_pod(&member, &uid, change)).await?;
+        let written = self.world.call(self.place, id, move |store| store.patch_pod(&member, &uid, change)).await?;
         self.cache.borrow_mut().wrote_pod(&written);
         Ok(())
     }
@@ -206,22 +205,19 @@ impl Run {
     ) -> Result<(), Failure> {
         let (member, uid) = (member_of(pod), uid.to_owned());
         let version = version.parse().ok().filter(|_| !self.world.is_off(Rule::F4DeleteVersion));
-        let killed = Rc::new(Cell::new(false));
-        let told = Rc::clone(&killed);
+        let world = Rc::clone(&self.world);
         let done = self.world.call(self.place, id, move |store| {
             store.delete_pod(&member, &uid, version, 1_000)?;
             // Somebody was named again since this was decided, and takes or holds the Lease.
             let named = store.state.lease.as_ref().filter(|lease| lease.epoch >= epoch);
             let target = named.and_then(|lease| lease.fence.target.as_ref());
-            told.set(target.is_some_and(|target| target.member == member));
+            if target.is_some_and(|target| target.member == member) {
+                let what = format!("a delete that was decided at epoch {epoch} kills {member}, which was named since");
+                world.violation(what);
+            }
             Ok(())
         });
-        let done = done.await;
-        if killed.get() {
-            self.world
-                .violation(format!("a delete that was decided at epoch {epoch} kills {pod}, which was named since"));
-        }
-        done
+        done.await
     }
 }
 

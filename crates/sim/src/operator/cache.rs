@@ -19,12 +19,21 @@ pub(super) struct Tracked {
     pub(super) epoch_version: u64,
 }
 
+/// A member's report.
+#[derive(Clone, Debug)]
+pub(super) struct Heard {
+    pub(super) object: Rc<ReportObject>,
+    pub(super) seen: Monotonic,
+    /// When it changed; what was found may have been of any age.
+    pub(super) moved: Option<Monotonic>,
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
     pub(super) cluster: Option<Rc<ClusterObject>>,
     pub(super) lease: Option<Tracked>,
-    pub(super) reports: BTreeMap<MemberName, (Rc<ReportObject>, Monotonic)>,
+    pub(super) reports: BTreeMap<MemberName, Heard>,
     pub(super) grant: Option<MemberName>,
     pub(super) pods: BTreeMap<MemberName, Rc<PodObject>>,
     pub(super) rest: Option<Rc<RestObject>>,
@@ -75,9 +84,9 @@ impl Cache {
                 Object::Cluster(cluster) if replaces => self.cluster = Some(cluster),
                 Object::Lease(lease) => self.put_lease(lease, now, replaces),
                 Object::Report(name, report) => {
-                    let same = self.reports.get(&name).is_some_and(|(known, _)| known.version == report.version);
+                    let same = self.reports.get(&name).is_some_and(|known| known.object.version == report.version);
                     if !same {
-                        self.reports.insert(name, (report, now));
+                        self.hear(name, report, now);
                     }
                 }
                 Object::Pod(pod) => {
@@ -98,8 +107,8 @@ impl Cache {
             Object::Cluster(cluster) => self.put_cluster(cluster),
             Object::Lease(lease) => self.put_lease(lease, now, false),
             Object::Report(name, report) => {
-                if self.reports.get(&name).is_none_or(|(known, _)| known.version < report.version) {
-                    self.reports.insert(name, (report, now));
+                if self.reports.get(&name).is_none_or(|known| known.object.version < report.version) {
+                    self.hear(name, report, now);
                 }
             }
             Object::Grant(member) => self.grant = Some(member),
@@ -121,6 +130,11 @@ impl Cache {
         if self.cluster.as_ref().is_none_or(|held| held.version <= cluster.version) {
             self.cluster = Some(cluster);
         }
+    }
+
+    fn hear(&mut self, name: MemberName, object: Rc<ReportObject>, now: Monotonic) {
+        let moved = self.reports.contains_key(&name).then_some(now);
+        self.reports.insert(name, Heard { object, seen: now, moved });
     }
 
     fn put_pod(&mut self, pod: Rc<PodObject>) {

@@ -219,10 +219,10 @@ fn members(cache: &super::cache::Cache, rest: &crate::store::RestObject) -> BTre
             trouble: None,
         });
     }
-    for (name, (report, seen)) in &cache.reports {
+    for (name, heard) in &cache.reports {
         let member = members.entry(name.clone()).or_default();
-        member.report_seen = *seen;
-        member.report = Some((*report.report).clone());
+        (member.report_seen, member.report_moved) = (heard.seen, heard.moved);
+        member.report = Some((*heard.object.report).clone());
     }
     for name in &rest.claims {
         members.entry(name.clone()).or_default().claim = true;

@@ -102,6 +102,7 @@ fn insert(world: &Rc<World>, container: &Rc<Container>, session: u32, run: u32, 
         exec.spawn(crate::exec::Proc::WORLD, async move { super::sweep(&world, &server, false) });
         return None;
     }
+    container.server.borrow_mut().wrote_at = world.now();
     container.data(world, |data| data.append(write))
 }
 
@@ -152,6 +153,7 @@ pub(super) async fn marker(world: &Rc<World>, container: &Rc<Container>) -> Resu
         (server.run, server.waits)
     };
     let writable = container.server.borrow().phase == Phase::Writable && !container.server.borrow().orphaned;
+    container.server.borrow_mut().wrote_at = world.now();
     let end = container.data(world, |data| data.append(0)).filter(|_| writable);
     let Some(end) = end else { return Err("the server does not answer".into()) };
     if !flush(world, container, run, end).await {

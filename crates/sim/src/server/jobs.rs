@@ -127,9 +127,9 @@ async fn recover(world: &Rc<World>, me: &Rc<Container>, run: u32, writable: bool
         world.exec.spawn(Proc::WORLD, async move { sweep(&world_too, &mine, false) });
         return;
     }
-    let inconsistent = world.volumes.get(me.member).is_some_and(|volume| volume.borrow().kept.inconsistent);
+    let unfinished = me.data(world, |data| data.unfinished).unwrap_or(false);
     stream::start_receiver(world, me);
-    if inconsistent && !writable {
+    if unfinished && !writable {
         // A hot standby answers only once it is consistent, for which it needs its source.
         loop {
             let seen = me.changed.version();
@@ -140,6 +140,7 @@ async fn recover(world: &Rc<World>, me: &Rc<Container>, run: u32, writable: bool
         }
     }
     me.data(world, |data| {
+        data.unfinished = false;
         data.replayed = data.end();
         if writable {
             data.control = data.timeline();

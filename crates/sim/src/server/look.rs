@@ -2,13 +2,19 @@
 
 use super::{Container, Phase};
 use crate::data::{Data, Volume};
+use crate::exec::Micros;
+use crate::net::Place;
 use crate::rules::Rule;
+use crate::world::MS;
 use crate::world::World;
 use coregent_core::lsn::{Lsn, Timeline};
-use coregent_core::member::{self, Names, Standby, StandbySeen, Writable};
+use coregent_core::member::{self, Names, Source, Standby, StandbySeen, Writable};
 use coregent_core::names::{Epoch, MemberName};
 use coregent_core::report;
 use std::collections::BTreeSet;
+
+/// How long a connection may take before nothing comes back.
+const CONNECT: Micros = 400 * MS;
 
 /// The engine with what only the report needs.
 #[derive(Clone, Debug)]
@@ -117,6 +123,24 @@ fn writable(world: &World, container: &Container, volume: &Volume, data: &Data) 
         })
         .collect();
     Status { engine, standbys }
+}
+
+/// What comes of a connection to the agent of a source: the kernel of its host answers for a process that stands still.
+pub(crate) async fn reach(world: &World, container: &Container, source: &Source) -> report::Reach {
+    let latency = world.chance(container.stream(), |rng| rng.between(200, 2_000));
+    world.sleep(latency).await;
+    let host = (0..world.setup.members).find(|member| world.setup.name(*member) == source.member);
+    let host = host.map(|member| world.setup.host_of(member)).unwrap_or_default();
+    let up = world.hosts.get(host).is_some_and(|host| host.up.get() && host.frozen.get() == 0);
+    let linked = world.net.borrow().connects(container.place(), Place::Host(host));
+    match world.at_address(&source.address) {
+        Some(_) if up && linked => report::Reach::Answers,
+        None if up && linked => report::Reach::Refuses,
+        _ => {
+            world.sleep(CONNECT).await;
+            report::Reach::Silent
+        }
+    }
 }
 
 /// The data folder as it lies there.

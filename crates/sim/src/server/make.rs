@@ -2,6 +2,7 @@
 
 use super::{Container, Phase, reaches};
 use crate::data::{Data, Volume};
+use crate::exec::Micros;
 use crate::oracle;
 use crate::rules::Rule;
 use crate::world::{MS, World};
@@ -11,6 +12,9 @@ use std::rc::Rc;
 
 /// Data folders that are kept beside the one in use: the newest alone (F12).
 const KEPT_ASIDE: usize = 1;
+
+/// The log writer has written out everything after so long: three times `wal_writer_delay`.
+const WRITTEN_OUT: Micros = 600 * MS;
 
 /// Changes the volume of a container's member.
 pub(super) fn volume<T>(
@@ -78,6 +82,7 @@ fn snapshot(world: &World, theirs: &Container) -> Result<Data, String> {
     data.replayed = data.end();
     data.slots.clear();
     data.clean = false;
+    data.unfinished = false;
     Ok(data)
 }
 
@@ -100,6 +105,7 @@ pub(super) async fn copy(
     world.takes(me.stream(), 1, 10).await;
     oracle::replaces(world, me.member, "copy");
     let keeps = !world.is_off(Rule::F12Aside);
+    let held = volume(world, me, |volume| world.held_by(volume.data.as_ref()))?;
     volume(world, me, |volume| {
         put_in_place(volume, data, keeps);
         volume.kept.chain = chain;
@@ -108,6 +114,7 @@ pub(super) async fn copy(
         volume.kept.inconsistent = false;
     })?;
     oracle::replaced(world);
+    world.check_set_aside(&held);
     read_end(world, me);
     Ok(())
 }
@@ -143,7 +150,10 @@ pub(super) async fn rewind(
     let mine = volume(world, me, |volume| volume.data.as_ref().map(Data::timeline))?.unwrap_or(1);
     // «no rewind required»: the control files show the same timeline, and divergent rows stay where they are (F12).
     if control != mine {
-        let data = snapshot(world, &theirs)?;
+        // What it is to be consistent at is where its source writes just now, and the copied log ends where that is written
+        // out: of a source at rest both are the same (seen by the differential test).
+        let unfinished = world.now().saturating_sub(theirs.server.borrow().wrote_at) < WRITTEN_OUT;
+        let data = Data { unfinished, ..snapshot(world, &theirs)? };
         oracle::replaces(world, me.member, "rewind");
         volume(world, me, |volume| volume.data = Some(data))?;
         oracle::replaced(world);
@@ -153,6 +163,7 @@ pub(super) async fn rewind(
         volume.kept.attempt = None;
         volume.kept.unusable = None;
     })?;
+    me.server.borrow_mut().rewound = true;
     read_end(world, me);
     Ok(())
 }

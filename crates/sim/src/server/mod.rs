@@ -9,7 +9,7 @@ mod stream;
 
 pub(crate) use commit::{Answer, Statement, connect, statement};
 pub(crate) use jobs::{Outcome, run};
-pub(crate) use look::{Status, data, status};
+pub(crate) use look::{Status, data, reach, status};
 pub(crate) use make::drop_old_aside;
 
 use crate::data::Data;
@@ -55,6 +55,8 @@ pub(crate) struct Sender {
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) phase: Phase,
+    /// Its folder was rewound, and has not streamed since.
+    pub(crate) rewound: bool,
     /// Its first process is dead, and others live on (F3).
     pub(crate) orphaned: bool,
     pub(crate) run: u32,
@@ -86,6 +88,8 @@ pub(crate) struct Server {
     /// Log behind this was written after the last reload was adopted.
     pub(crate) reloaded: u64,
     pub(crate) released: u64,
+    /// When it last wrote to its log for a transaction.
+    pub(crate) wrote_at: Micros,
     pub(crate) sessions: BTreeSet<u32>,
     /// Statements that are on the CPU.
     pub(crate) busy: u32,
@@ -194,6 +198,7 @@ impl Server {
     fn new(exec: &Exec) -> Server {
         Server {
             phase: Phase::Off,
+            rewound: false,
             orphaned: false,
             run: 0,
             postmaster: exec.process(),
@@ -218,6 +223,7 @@ impl Server {
             waits: true,
             reloaded: 0,
             released: 0,
+            wrote_at: 0,
             sessions: BTreeSet::new(),
             busy: 0,
             end: None,

@@ -138,6 +138,7 @@ impl CloneShallow for Option<Data> {
 async fn stream(world: &Rc<World>, me: &Rc<Container>, run: u32, source: &Source, theirs: &Rc<Container>) -> Trouble {
     let their_run = theirs.server.borrow().run;
     let mut silent_since = None;
+    let slow_until = world.now() + how_slow(world, me);
     loop {
         let (progress, disturbed) = (theirs.progress.version(), world.disturbed.version());
         if !wanted(me, run, source) {
@@ -165,11 +166,14 @@ async fn stream(world: &Rc<World>, me: &Rc<Container>, run: u32, source: &Source
         }
         silent_since = None;
         if behind(world, me, theirs) {
-            let latency = world.chance(me.stream(), |rng| rng.between(400, 3_000));
+            let is_slow = world.now() < slow_until;
+            let (least, most) = if is_slow { (150 * MS, 400 * MS) } else { (400, 3_000) };
+            let latency = world.chance(me.stream(), |rng| rng.between(least, most));
             world.sleep(latency).await;
             let still =
                 theirs.server.borrow().run == their_run && reaches(world, me, theirs) && wanted(me, run, source);
-            if still && let Some(flushed) = copy(world, me, theirs) {
+            let most = if is_slow { 2 } else { usize::MAX };
+            if still && let Some(flushed) = copy(world, me, theirs, most) {
                 me.progress.notify();
                 let back = world.chance(me.stream(), |rng| rng.between(200, 1_500));
                 world.sleep(back).await;
@@ -200,9 +204,10 @@ fn caught_up(world: &World, me: &Container, theirs: &Container) {
     let end = world.volumes.get(me.member).and_then(|volume| volume.borrow().data.as_ref().map(Data::end));
     let mut server = me.server.borrow_mut();
     let streams = !server.streaming;
-    server.streaming = true;
+    (server.streaming, server.rewound) = (true, false);
     drop(server);
     if news {
+        world.oracle.borrow_mut().caught_up(theirs.serial, &me.name);
         theirs.changed.notify();
         world.replied(theirs, &me.name, end.unwrap_or_default());
     }
@@ -221,8 +226,14 @@ fn behind(world: &World, me: &Container, theirs: &Container) -> bool {
     matches!((end, available), (Some(end), Some(available)) if available > end)
 }
 
-/// Takes over what is there, timelines included; gives what is flushed then.
-fn copy(world: &World, me: &Container, theirs: &Container) -> Option<u64> {
+/// Now and then a standby has hours of log to get, and does not catch up before it has.
+fn how_slow(world: &World, me: &Container) -> u64 {
+    let slow = world.chance(me.stream(), |rng| (rng.chance(25), rng.between(5_000 * MS, 30_000 * MS)));
+    if slow.0 { slow.1 } else { 0 }
+}
+
+/// Takes over what is there, timelines included, at most so many records; gives what is flushed then.
+fn copy(world: &World, me: &Container, theirs: &Container, most: usize) -> Option<u64> {
     let paused = me.server.borrow().paused;
     let theirs = world.volumes.get(theirs.member)?.borrow();
     let theirs = theirs.data.as_ref()?;
@@ -234,7 +245,8 @@ fn copy(world: &World, me: &Container, theirs: &Container) -> Option<u64> {
     if theirs.leaves(mine.timeline()).is_none_or(|end| from > end) {
         return None;
     }
-    mine.log.extend_from_slice(theirs.between(from, limit(theirs)));
+    let there = theirs.between(from, limit(theirs));
+    mine.log.extend_from_slice(there.get(..most.min(there.len())).unwrap_or_default());
     let end = mine.end();
     mine.flushed = end;
     if !paused {
