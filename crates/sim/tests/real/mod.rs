@@ -284,7 +284,11 @@ impl Servers {
     pub(crate) fn rewind(&mut self, member: usize, source: usize) -> Result<()> {
         self.sql(source, "checkpoint")?;
         let (data, source) = (self.data(member).display().to_string(), self.conninfo(source));
-        // It has to recover first what was killed.
+        // It has to recover first what was killed, which a standby does not do by itself.
+        let signal = self.data(member).join("standby.signal");
+        if signal.exists() {
+            fs::remove_file(&signal)?;
+        }
         self.configure(member, None, &[])?;
         self.done("pg_rewind", &["-D", &data, "--source-server", &source, "-N"]).map(drop)
     }
