@@ -25,7 +25,9 @@ pub async fn running() -> Running {
     let nodes: Api<Node> = Api::all(plane.client.clone());
     let node = json!({"metadata": {"name": "n1", "labels": {"kubernetes.io/hostname": "n1"}}});
     nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
-    let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+    let room = json!({"pods": "10000", "cpu": "10000", "memory": "10000Gi"});
+    let ready =
+        json!({"status": {"conditions": [{"type": "Ready", "status": "True"}], "capacity": room, "allocatable": room}});
     nodes.patch_status("n1", &PatchParams::default(), &Patch::Merge(ready)).await.unwrap();
     let kubernetes = shutdown.child_token();
     let options = controllers::Options::new("/data");

@@ -14,7 +14,16 @@ use serde_json::json;
 use crate::controller::running;
 use crate::plane::{Plane, manifest, wait};
 
-const SETS: usize = 20;
+/// `COREGENT_SETS=1000` measures more of them.
+fn sets() -> usize {
+    std::env::var("COREGENT_SETS").ok().and_then(|text| text.parse().ok()).unwrap_or(20)
+}
+
+/// Memory of this process, in MB.
+fn resident() -> f64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    pages.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap() * 4096.0 / 1e6
+}
 
 /// A probe beside each member: it reports once, number 0 as the leader.
 async fn probes(client: Client) {
@@ -44,10 +53,10 @@ async fn probes(client: Client) {
 async fn all_ready(plane: &Plane) {
     wait("every set to be ready", || async {
         let sets = plane.api::<ReplicatedStateMachine>().list(&Default::default()).await.unwrap();
-        let ready = |set: &ReplicatedStateMachine| {
+        let is_ready = |set: &ReplicatedStateMachine| {
             set.status.as_ref().is_some_and(|status| conditions::is_true(&status.conditions, "Ready"))
         };
-        (sets.items.len() == SETS && sets.items.iter().all(ready)).then_some(())
+        (sets.items.len() == self::sets() && sets.items.iter().all(is_ready)).then_some(())
     })
     .await;
 }
@@ -60,7 +69,7 @@ async fn sets_come_up_with_few_writes_and_then_rest() {
     let plane = &running.plane;
     tokio::spawn(probes(plane.client.clone()));
     let spec = json!({"podManagementPolicy": "Parallel", "roleProbe": {}});
-    for n in 0..SETS {
+    for n in 0..sets() {
         plane.create::<ReplicatedStateMachine>(manifest(&format!("bar{n}"), spec.clone())).await;
     }
     all_ready(plane).await;
@@ -69,8 +78,8 @@ async fn sets_come_up_with_few_writes_and_then_rest() {
         let what: String = write.chars().filter(|c| !c.is_ascii_digit()).collect();
         *kinds.entry(what.replace("bar", "").replace("-.probe", "").replace("/-", "/")).or_default() += 1;
     }
-    println!("{:.1} writes a set: {kinds:#?}", kinds.values().sum::<usize>() as f64 / SETS as f64);
-    let a_set = |what: &str| kinds.get(what).copied().unwrap_or_default() as f64 / SETS as f64;
+    println!("{:.1} writes a set: {kinds:#?}", kinds.values().sum::<usize>() as f64 / sets() as f64);
+    let a_set = |what: &str| kinds.get(what).copied().unwrap_or_default() as f64 / sets() as f64;
     let exactly =
         [("POST configmaps", 1.0), ("POST services", 2.0), ("POST statefulsets", 1.0), ("PATCH events/", 3.0)];
     for (what, count) in exactly {
@@ -79,6 +88,17 @@ async fn sets_come_up_with_few_writes_and_then_rest() {
     assert_eq!(a_set("PATCH replicatedstatemachines/"), 1.0, "the finalizer");
     assert!(a_set("PUT configmaps/rsm-env") <= 3.0, "each role once at most");
     assert!(a_set("PUT replicatedstatemachines//status") <= 9.0, "each member's start, readiness and role at most");
+    // What a controller holds: another one beside it, which finds everything as it should be.
+    let (before, second) = (resident(), tokio_util::sync::CancellationToken::new());
+    let beside = tokio::spawn(coregent_rsm::run(plane.counted.clone(), std::sync::Arc::new(|_| ()), second.clone()));
+    plane.writes.take_reads();
+    wait("the second controller to have looked at every set", || async {
+        (plane.writes.reads() >= 5 * sets()).then_some(())
+    })
+    .await;
+    println!("{:.1} MB for a controller of {} sets, with what its server remembers of it", resident() - before, sets());
+    second.cancel();
+    beside.await.unwrap();
     // What is still under way of the last status comes to its end; then nobody asks for anything.
     // No kubelet renews the node here: who would call it, and its pods with it, NotReady for that rests first.
     running.kubernetes.cancel();

@@ -47,6 +47,11 @@ impl Writes {
         std::mem::take(&mut *self.reads.lock().unwrap())
     }
 
+    /// How many reads there were since they were taken.
+    pub fn reads(&self) -> usize {
+        self.reads.lock().unwrap().len()
+    }
+
     /// Lets the next write fail whose text contains `part`.
     pub fn fail(&self, part: &str, fault: Fault) {
         self.faults.lock().unwrap().push_back((part.to_owned(), fault));
