@@ -213,15 +213,6 @@ impl Agent {
             if is_off(Rule::F2Candidate) {
                 lease.since = Monotonic(0);
             }
-            let another = fence.target.as_ref().is_some_and(|target| target.member != world.me.member);
-            if is_off(Rule::F12Look)
-                && another
-                && self.container.server.borrow().rewound
-                && let Engine::Standby(standby) = &mut world.engine
-            {
-                // Its chain alone is looked at.
-                standby.position.lsn = coregent_core::lsn::Lsn(0);
-            }
             let free = lease.holder.is_none();
             if is_off(Rule::F1Target)
                 && free

@@ -163,7 +163,6 @@ pub(super) async fn rewind(
         volume.kept.attempt = None;
         volume.kept.unusable = None;
     })?;
-    me.server.borrow_mut().rewound = true;
     read_end(world, me);
     Ok(())
 }

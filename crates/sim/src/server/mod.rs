@@ -55,8 +55,6 @@ pub(crate) struct Sender {
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) phase: Phase,
-    /// Its folder was rewound, and has not streamed since.
-    pub(crate) rewound: bool,
     /// Its first process is dead, and others live on (F3).
     pub(crate) orphaned: bool,
     pub(crate) run: u32,
@@ -198,7 +196,6 @@ impl Server {
     fn new(exec: &Exec) -> Server {
         Server {
             phase: Phase::Off,
-            rewound: false,
             orphaned: false,
             run: 0,
             postmaster: exec.process(),

@@ -204,7 +204,7 @@ fn caught_up(world: &World, me: &Container, theirs: &Container) {
     let end = world.volumes.get(me.member).and_then(|volume| volume.borrow().data.as_ref().map(Data::end));
     let mut server = me.server.borrow_mut();
     let streams = !server.streaming;
-    (server.streaming, server.rewound) = (true, false);
+    server.streaming = true;
     drop(server);
     if news {
         world.oracle.borrow_mut().caught_up(theirs.serial, &me.name);
