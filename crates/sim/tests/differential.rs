@@ -80,7 +80,11 @@ impl Known {
             if m != p && self.primary_is_up() && !self.up[m] {
                 all.extend(vec![Order::Copy(m, p); if self.has_data[m] { 1 } else { 4 }]);
                 if self.has_data[m] {
-                    all.extend([Order::Start(m, Some(p)), Order::Start(m, Some(p)), Order::Rewind(m, p)]);
+                    all.extend([Order::Start(m, Some(p)), Order::Start(m, Some(p))]);
+                    // On one timeline nothing is to be rewound, and what was killed would recover by itself for it, and part.
+                    if self.timelines[m] < self.newest {
+                        all.extend(vec![Order::Rewind(m, p); 3]);
+                    }
                 }
             }
             if m != p && standby && self.primary_is_up() && !of.streams {
