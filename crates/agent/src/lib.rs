@@ -2,6 +2,8 @@
 //!
 //! The agent observes the primary Lease, its volume and its engine, lets [`coregent_core::member::decide`] decide and
 //! carries the decision out. It writes two objects only: the primary Lease, and its own member Lease.
+//!
+//! Beside a member of a plain `ReplicatedStateMachine` runs the role [`probe`].
 
 pub mod clock;
 mod config;
@@ -12,6 +14,7 @@ mod install;
 mod lease;
 pub mod member;
 pub mod postgresql;
+pub mod probe;
 mod processes;
 mod read_out;
 mod report;

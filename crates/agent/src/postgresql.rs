@@ -93,7 +93,7 @@ async fn lock(folder: &std::path::Path, config: &Config) -> Result<Lock, AgentEr
 }
 
 /// In a pod by its service account, else by the kubeconfig that `KUBECONFIG` names.
-async fn client() -> Result<Client, AgentError> {
+pub(crate) async fn client() -> Result<Client, AgentError> {
     let config = match kube::Config::incluster() {
         Ok(config) => config,
         Err(in_pod) => kube::Config::infer().await.map_err(|error| AgentError::Api(format!("{in_pod}; {error}")))?,
@@ -102,7 +102,7 @@ async fn client() -> Result<Client, AgentError> {
 }
 
 /// Cancelled when this process is told to end.
-fn terminated() -> std::io::Result<CancellationToken> {
+pub(crate) fn terminated() -> std::io::Result<CancellationToken> {
     let told = CancellationToken::new();
     for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
         let mut signals = signal(kind)?;

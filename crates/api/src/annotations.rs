@@ -16,6 +16,8 @@ pub const EPOCH: &str = "coregent.io/epoch";
 pub const LAST_ROLE_VERSION: &str = "coregent.io/last-role-snapshot-version";
 /// On a pod: the number that its engine gave the newest claim that was accepted for it, where it gives one (rsm.md 4.4).
 pub const LAST_ROLE_NUMBER: &str = "coregent.io/last-role-authoritative-version";
+/// On an RSM: what a person says to the action that `status.memberOperation` records: `skip <id>` or `retry <id>`.
+pub const MEMBER_OPERATION: &str = "coregent.io/member-operation";
 /// On an Event: the count up to which it was handled, `count-<n>` (rsm.md 4.1).
 pub const ROLE_EVENT_HANDLED: &str = "coregent.io/role-event-handled";
 /// On the Lease by which operators agree who works: the version of the one that holds it, for people.

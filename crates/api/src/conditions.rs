@@ -32,6 +32,8 @@ pub const BLOCKED: &str = "Blocked";
 pub const SERVED: &str = "coregent.io/Served";
 /// The spec can be carried out; `False` names the field that cannot.
 pub const SPEC_VALID: &str = "SpecValid";
+/// The members that are in the cluster are those that the spec asks for; `False` says what is done about it.
+pub const MEMBERSHIP: &str = "MembershipAsWanted";
 /// `spec.paused` is set: nothing is written for this object.
 pub const PAUSED: &str = "Paused";
 

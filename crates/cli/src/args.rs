@@ -4,7 +4,10 @@ use crate::connection::Target;
 use crate::failure::{Failure, Outcome};
 use crate::{up, verbs};
 use clap::{ArgAction, Parser, Subcommand};
+use coregent_agent::probe;
+use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Keeps stateful workloads alive whose members have roles.
 #[derive(Debug, Parser)]
@@ -81,6 +84,9 @@ pub enum Verb {
     },
 }
 
+/// Where the probe and its handlers meet.
+const PROBE_FOLDER: &str = "/coregent-probe";
+
 /// What runs beside a workload.
 #[derive(Debug, clap::Args)]
 pub struct AgentArgs {
@@ -98,6 +104,27 @@ pub enum AgentPart {
     },
     /// Run a PostgreSQL member; configured by its pod's environment
     Postgresql,
+    /// Find out the role of the member beside it; configured by its pod's environment
+    Probe {
+        /// Ask the probe that runs in this container whether the member is ready
+        #[arg(long)]
+        ask: bool,
+    },
+    /// Run a command of a custom role handler each time the probe asks for it
+    Handler {
+        /// Which of the set's handlers it is
+        #[arg(long)]
+        index: usize,
+        /// Seconds that the command may take
+        #[arg(long, default_value_t = 1)]
+        timeout: u64,
+        /// Folder that the containers of the pod share
+        #[arg(long, default_value = PROBE_FOLDER)]
+        folder: PathBuf,
+        /// The command
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        command: Vec<OsString>,
+    },
 }
 
 /// Runs a part of the agent in this process.
@@ -125,5 +152,39 @@ pub fn run_agent(args: AgentArgs) -> Outcome {
                 Failure::failed("the PostgreSQL agent ended", error, "the pod's log and `coregent status` tell more")
             })
         }
+        AgentPart::Probe { ask: true } => ask_probe(),
+        AgentPart::Probe { ask: false } => {
+            let config = probe::ProbeConfig::from_env().map_err(|error| {
+                Failure::refused(
+                    "cannot run the role probe",
+                    error,
+                    "it is started by the pod of a ReplicatedStateMachine, not by hand",
+                )
+            })?;
+            probe::run(config).map_err(|error| Failure::failed("the role probe ended", error, "see the pod's log"))
+        }
+        AgentPart::Handler { index, timeout, folder, command } => {
+            let socket = probe::handler_socket(&folder, index);
+            probe::serve_handler(&socket, &command, Duration::from_secs(timeout.max(1))).map_err(|error| {
+                Failure::failed(
+                    format!("cannot listen at {}", socket.display()),
+                    error,
+                    "is the probe's folder mounted there?",
+                )
+            })
+        }
+    }
+}
+
+/// Its output becomes part of an Event, so nothing is said around it.
+fn ask_probe() -> Outcome {
+    let folder = std::env::var_os("COREGENT_PROBE_FOLDER").map_or_else(|| PathBuf::from(PROBE_FOLDER), PathBuf::from);
+    match probe::ask_readiness(&folder) {
+        Ok(probe::Verdict::Ready) => Ok(()),
+        Ok(probe::Verdict::Says(text)) => {
+            crate::say::out(text);
+            std::process::exit(1)
+        }
+        Err(error) => Err(Failure::failed("the role probe does not answer", error, "see its container's log")),
     }
 }

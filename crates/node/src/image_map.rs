@@ -113,7 +113,7 @@ pub enum ImageError {
     /// The image map has no such image.
     #[error(
         "image {image:?} is not in the image map of this node, which runs programs of this machine and pulls nothing; \
-         known are coregent, postgres, busybox, debian{}; add it to {}",
+         known are coregent, postgres, etcd, redis, busybox, debian{}; add it to {}",
         if own.is_empty() { String::new() } else { format!(", {own}") },
         file.display()
     )]
@@ -196,6 +196,8 @@ pub struct ImageMap {
     self_exe: PathBuf,
     /// Where Debian's packages put PostgreSQL; another place in tests.
     postgres_root: PathBuf,
+    /// Where Debian's packages put other programs; another place in tests.
+    debian_bin: PathBuf,
 }
 
 impl ImageMap {
@@ -212,7 +214,13 @@ impl ImageMap {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(source) => return Err(MapError::Read { path: file, source }),
         };
-        Ok(Self { file, own, self_exe: self_exe.to_owned(), postgres_root: "/usr/lib/postgresql".into() })
+        Ok(Self {
+            file,
+            own,
+            self_exe: self_exe.to_owned(),
+            postgres_root: "/usr/lib/postgresql".into(),
+            debian_bin: "/usr/bin".into(),
+        })
     }
 
     /// What `image` stands for. Every container finds our own binary at [`SHARED_BINARY`], so that one copy of it on
@@ -232,6 +240,8 @@ impl ImageMap {
         match name.rsplit('/').next().unwrap_or(name) {
             "coregent" => Ok(coregent(image)),
             "postgres" | "postgresql" => self.postgres(image, tag),
+            "etcd" => self.of_debian(image, "etcd", "etcd-server etcd-client", etcd),
+            "redis" => self.of_debian(image, "redis-server", "redis-server redis-tools", redis),
             "busybox" | "debian" | "ubuntu" | "alpine" | "bash" if !name.contains('/') => Ok(shell(image)),
             _ => Err(ImageError::Unknown {
                 image: image.into(),
@@ -271,6 +281,25 @@ impl ImageMap {
         })
     }
 
+    /// A program of which Debian has one version, which runs whatever the tag asks for.
+    fn of_debian(
+        &self,
+        image: &str,
+        program: &str,
+        packages: &str,
+        found: fn(&str) -> Image,
+    ) -> Result<Image, ImageError> {
+        let file = self.debian_bin.join(program);
+        if file.exists() {
+            return Ok(found(image));
+        }
+        Err(ImageError::NotInstalled {
+            image: image.into(),
+            program: file.display().to_string(),
+            install: format!("sudo apt-get install {packages}"),
+        })
+    }
+
     fn newest_postgres(&self) -> Option<String> {
         let versions = std::fs::read_dir(&self.postgres_root).ok()?;
         let majors = versions.filter_map(|e| e.ok()?.file_name().to_str()?.parse::<u32>().ok());
@@ -304,6 +333,21 @@ fn coregent(image: &str) -> Image {
 
 fn shell(image: &str) -> Image {
     Image { default_args: vec!["/bin/sh".into()], ..plain(image) }
+}
+
+fn etcd(image: &str) -> Image {
+    Image { default_args: vec!["etcd".into()], ..plain(image) }
+}
+
+/// As the official image: its user, its folder.
+fn redis(image: &str) -> Image {
+    Image {
+        default_args: vec!["redis-server".into()],
+        user: ImageUser { uid: 999, gid: 999, name: "redis".into(), home: "/data".into() },
+        scratch: vec!["/data".into()],
+        working_dir: "/data".into(),
+        ..plain(image)
+    }
 }
 
 fn own_image(image: &str, entry: &Entry) -> Image {
@@ -384,10 +428,26 @@ mod tests {
     }
 
     #[test]
+    fn etcd_and_redis_are_those_of_debian_and_their_packages_are_named_where_they_lack() {
+        let (dir, mut map) = map("");
+        map.debian_bin = dir.path().join("bin");
+        std::fs::create_dir_all(&map.debian_bin).unwrap();
+        for (reference, program, packages) in [
+            ("quay.io/coreos/etcd:v3.4.23", "etcd", "apt-get install etcd-server etcd-client"),
+            ("redis:7", "redis-server", "apt-get install redis-server redis-tools"),
+        ] {
+            let message = map.resolve(reference).unwrap_err().to_string();
+            assert!(message.contains(packages) && message.contains(reference), "{message}");
+            std::fs::write(map.debian_bin.join(program), "").unwrap();
+            assert_eq!(map.resolve(reference).unwrap().default_args, [program]);
+        }
+    }
+
+    #[test]
     fn an_unknown_image_names_the_map_and_what_it_knows() {
-        let (dir, map) = map("images: [{image: redis}]");
+        let (dir, map) = map("images: [{image: valkey}]");
         let message = map.resolve("nginx:1").unwrap_err().to_string();
-        assert!(message.contains("nginx:1") && message.contains("redis"), "{message}");
+        assert!(message.contains("nginx:1") && message.contains("valkey"), "{message}");
         assert!(message.contains(&dir.path().join("images.yaml").display().to_string()), "{message}");
     }
 

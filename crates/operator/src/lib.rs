@@ -174,5 +174,6 @@ async fn replicated_state_machines(
     }
     let cache = cache.clone();
     let broken = move |error: &kube::runtime::watcher::Error| cache.hear_of_sets(error);
-    coregent_rsm::run(client.clone(), Arc::new(broken), stop.clone()).await;
+    let tools = coregent_rsm::Tools { image: options.image.clone().unwrap_or_else(|| IMAGE.to_owned()) };
+    coregent_rsm::run(client.clone(), tools, Arc::new(broken), stop.clone()).await;
 }

@@ -9,6 +9,7 @@ use coregent_api::{ReplicatedStateMachine, labels, refusal};
 use coregent_core::rsm::roles::parent_and_ordinal;
 use futures::StreamExt;
 use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -25,7 +26,7 @@ use crate::ownership::{controller_of, is_owned_by_rsm};
 use crate::plan::ExecuteError;
 use crate::transformer::Interrupt;
 use crate::transformers::plan_builder;
-use crate::world::World;
+use crate::world::{Tools, World};
 use crate::{names, news};
 
 /// RSMs reconciled at the same time. Each holds its observation in memory, hence a bound.
@@ -61,6 +62,7 @@ pub struct Reconciler {
     client: Client,
     recorder: Recorder,
     compatibility: bool,
+    tools: Tools,
 }
 
 impl Reconciler {
@@ -68,13 +70,20 @@ impl Reconciler {
     #[must_use]
     pub fn new(client: Client) -> Reconciler {
         let reporter = Reporter { controller: names::MANAGER.to_owned(), instance: None };
-        Reconciler { recorder: Recorder::new(client.clone(), reporter), client, compatibility: false }
+        let (compatibility, tools) = (false, Tools::default());
+        Reconciler { recorder: Recorder::new(client.clone(), reporter), client, compatibility, tools }
     }
 
     /// The same reconciler with or without `RSM_COMPATIBILITY_MODE`.
     #[must_use]
     pub fn compatible(self, compatibility: bool) -> Reconciler {
         Reconciler { compatibility, ..self }
+    }
+
+    /// With what pods are to get of ours, where it is not that of this version.
+    #[must_use]
+    pub fn with_tools(self, tools: Tools) -> Reconciler {
+        Reconciler { tools, ..self }
     }
 }
 
@@ -89,28 +98,30 @@ pub type Broken = Arc<dyn Fn(&watcher::Error) + Send + Sync>;
 
 /// Runs the RSM controller until `shutdown`; a reconcile that has begun is finished. Watches that cannot be begun are given
 /// to `broken`, again and again while they cannot.
-pub async fn run(client: Client, broken: Broken, shutdown: CancellationToken) {
+pub async fn run(client: Client, tools: Tools, broken: Broken, shutdown: CancellationToken) {
     let generated = watcher::Config::default()
         .labels(&format!("{}={}", labels::MANAGED_BY, labels::MANAGED_BY_RSM))
         .timeout(WATCH_SECONDS);
     let all = watcher::Config::default().timeout(WATCH_SECONDS);
     let controller = Controller::new(Api::<ReplicatedStateMachine>::all(client.clone()), all);
     let store = controller.store();
-    let reconciler = Reconciler::new(client.clone()).compatible(compatibility::from_environment());
+    let reconciler = Reconciler::new(client.clone()).compatible(compatibility::from_environment()).with_tools(tools);
     let context = Arc::new(Context { reconciler, failures: Mutex::default() });
     // Of generated objects only the owner matters, so they are watched untyped: one kind of watcher to compile, not four,
     // and no object of an unexpected shape can end a watch.
     let watched = |resource: &ApiResource| Api::<DynamicObject>::all_with(client.clone(), resource);
-    let (sets, services, config_maps, pods) = (
+    let (sets, services, config_maps, jobs, pods) = (
         ApiResource::erase::<StatefulSet>(&()),
         ApiResource::erase::<Service>(&()),
         ApiResource::erase::<ConfigMap>(&()),
+        ApiResource::erase::<Job>(&()),
         ApiResource::erase::<Pod>(&()),
     );
     let reconciling = controller
         .watches_with(watched(&sets), sets, generated.clone(), |set| generated_by(&set.metadata))
         .watches_with(watched(&services), services, generated.clone(), |service| generated_by(&service.metadata))
         .watches_with(watched(&config_maps), config_maps, generated.clone(), |map| generated_by(&map.metadata))
+        .watches_with(watched(&jobs), jobs, generated.clone(), |job| generated_by(&job.metadata))
         .watches_with(watched(&pods), pods, generated, move |pod| sets_of(&pod.metadata, &store))
         .with_config(Config::default().concurrency(CONCURRENCY))
         .graceful_shutdown_on(shutdown.clone().cancelled_owned())
@@ -171,7 +182,7 @@ async fn reconcile(rsm: Arc<ReplicatedStateMachine>, context: Arc<Context>) -> R
 /// One pass over one RSM: observe, plan, carry out. Gives the time after which to look again, where something is known to
 /// need it.
 pub async fn pass(reconciler: &Reconciler, namespace: &str, name: &str) -> Result<Option<Duration>, Error> {
-    let Reconciler { client, recorder, compatibility } = reconciler;
+    let Reconciler { client, recorder, compatibility, tools } = reconciler;
     let now = Time(Timestamp::now());
     let observed = match World::observe_with(client, namespace, name, now.clone(), *compatibility).await {
         Ok(observed) => observed,
@@ -180,7 +191,8 @@ pub async fn pass(reconciler: &Reconciler, namespace: &str, name: &str) -> Resul
             return Err(Error::Observe(Box::new(error)));
         }
     };
-    let Some(world) = observed else { return Ok(None) };
+    let Some(mut world) = observed else { return Ok(None) };
+    world.tools = tools.clone();
     let before = conditions_of(&world.rsm);
     let plan = plan_builder(world.clone()).build().await.map_err(Error::Build)?;
     match plan.execute(client).await {

@@ -7,6 +7,7 @@ use kube::api::DynamicObject;
 use serde_json::{Map, Value};
 
 use crate::names::RENDERED;
+use crate::render::probe::with_live_probe;
 use crate::retention::FIELD as RETENTION;
 
 /// Fields of a Service's spec that we render or leave out on purpose. Every other is the API server's.
@@ -20,6 +21,7 @@ const STATEFUL_SET_FIELDS: [&str; 4] = ["replicas", "template", "updateStrategy"
 /// object tells.
 #[must_use]
 pub fn merge(kind: &str, live: &DynamicObject, desired: &DynamicObject) -> Option<DynamicObject> {
+    let desired = &if kind == "StatefulSet" { with_live_probe(live, desired) } else { desired.clone() };
     if live.annotations().get(RENDERED) == desired.annotations().get(RENDERED) && holds(kind, live, desired) {
         return None;
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use coregent_api::rsm::MemberLayout;
+use coregent_api::rsm::{ActionVia, MemberLayout};
 use coregent_api::{ReplicatedStateMachine, labels};
 use kube::ResourceExt;
 
@@ -23,6 +23,33 @@ pub fn headless_service(rsm: &str) -> String {
 #[must_use]
 pub fn env_config_map(rsm: &str) -> String {
     format!("{rsm}-rsm-env")
+}
+
+/// The account of the probes beside the members, its Role and its RoleBinding.
+#[must_use]
+pub fn agent_account(rsm: &str) -> String {
+    format!("{rsm}-rsm-agent")
+}
+
+/// The ConfigMap in which actions are asked of the members' agents.
+#[must_use]
+pub fn requests(rsm: &str) -> String {
+    format!("{rsm}-rsm-requests")
+}
+
+/// Whether an action of the set is carried out by a member's agent.
+#[must_use]
+pub fn has_agent_actions(rsm: &ReplicatedStateMachine) -> bool {
+    rsm.spec.membership_reconfiguration.as_ref().is_some_and(|actions| {
+        let all = [
+            &actions.switchover_action,
+            &actions.member_join_action,
+            &actions.member_leave_action,
+            &actions.log_sync_action,
+            &actions.promote_action,
+        ];
+        all.into_iter().flatten().any(|action| action.via == ActionVia::Agent)
+    })
 }
 
 /// The StatefulSet of a member in the `Instances` layout.

@@ -88,7 +88,7 @@ fn rendered_generation(world: &World) -> Option<i64> {
 }
 
 /// Members by role: ready, staying, with a declared role; the leader first. Rebuilt from scratch each time.
-fn members(world: &World) -> Vec<MemberStatus> {
+pub(crate) fn members(world: &World) -> Vec<MemberStatus> {
     let declared = &world.rsm.spec.roles;
     let priorities = compose_role_priority_map(declared);
     let mut listed: Vec<((i32, i64), MemberStatus)> = world

@@ -1,15 +1,17 @@
 //! Observe: what is known of one RSM at one moment.
 
 use coregent_api::ReplicatedStateMachine;
-use coregent_api::rsm::MemberLayout;
+use coregent_api::rsm::{ActionVia, MemberLayout};
 use coregent_core::rsm::roles::member_number;
 use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::{Client, ResourceExt};
 
 use crate::compatibility;
+use crate::membership::{action, list_jobs};
 use crate::names;
 use crate::ownership::{is_of, shares_controller};
 
@@ -26,8 +28,26 @@ pub struct World {
     pub pods: Vec<Pod>,
     /// Whether generated objects take labels, owner and finalizer over from the RSM (`RSM_COMPATIBILITY_MODE`).
     pub compatibility: bool,
+    /// Its Jobs; only looked for while an action by Job is under way.
+    pub jobs: Vec<Job>,
     /// When it was read; the only clock that decisions see.
     pub now: Time,
+    /// What the pods get of ours.
+    pub tools: Tools,
+}
+
+/// What is added to pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tools {
+    /// Image of our binary.
+    pub image: String,
+}
+
+impl Default for Tools {
+    /// Those of this version.
+    fn default() -> Tools {
+        Tools { image: concat!("coregent:", env!("CARGO_PKG_VERSION")).to_owned() }
+    }
 }
 
 /// An object that an RSM generated, every field of it as the API server has it.
@@ -74,9 +94,14 @@ impl World {
         }
         let known = |child: &Child| children.iter().any(|other| other.object.metadata.uid == child.object.metadata.uid);
         adopted.retain(|child| !known(child));
+        let jobs = match acts_by_job(&rsm) {
+            true => list_jobs(client, namespace, &names::selector_text(&names::generated(&rsm))).await?,
+            false => Vec::new(),
+        };
         let mut world = World::of(rsm, std::mem::take(&mut children), pods, now);
         world.adopt(adopted);
         world.compatibility = compatibility;
+        world.jobs = jobs.into_iter().filter(|job| is_of(&job.metadata, &world.rsm)).collect();
         Ok(Some(world))
     }
 
@@ -88,7 +113,8 @@ impl World {
         let stateful_sets: Vec<StatefulSet> =
             children.iter().filter(|child| child.resource.kind == "StatefulSet").filter_map(typed).collect();
         pods.retain(|pod| number_of(&rsm, pod) >= 0);
-        World { rsm, children, stateful_sets, pods, compatibility: false, now }
+        let (compatibility, jobs, tools) = (false, Vec::new(), Tools::default());
+        World { rsm, children, stateful_sets, pods, compatibility, jobs, now, tools }
     }
 
     /// Takes objects for generated ones that an earlier controller made.
@@ -104,6 +130,12 @@ impl World {
     pub fn number(&self, pod: &Pod) -> i64 {
         number_of(&self.rsm, pod)
     }
+}
+
+/// Whether a Job carries out what the status records.
+fn acts_by_job(rsm: &ReplicatedStateMachine) -> bool {
+    let operation = rsm.status.as_ref().and_then(|status| status.member_operation.as_ref());
+    operation.and_then(|operation| action(rsm, operation.action)).is_some_and(|action| action.via == ActionVia::Job)
 }
 
 fn number_of(rsm: &ReplicatedStateMachine, pod: &Pod) -> i64 {

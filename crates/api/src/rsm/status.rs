@@ -69,6 +69,10 @@ pub struct ReplicatedStateMachineStatus {
     /// The action that is being carried out on a member; nothing else about membership begins meanwhile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member_operation: Option<MemberOperation>,
+    /// With `membershipReconfiguration`: numbers of the members that are in the cluster, from the end of their way out to
+    /// the end of their way in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub joined_members: Vec<i32>,
     /// Label selector of the pods, for the scale subresource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,

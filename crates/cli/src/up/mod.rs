@@ -21,7 +21,7 @@ mod rehearsal;
 mod signals;
 mod summary;
 
-use crate::connection::Target;
+use crate::connection::{Connection, Target};
 use crate::failure::{ExitCode, Failure, Outcome};
 use crate::manifest::{self, Document};
 use crate::say;
@@ -44,7 +44,7 @@ pub struct Args {
     /// Return once the API answers; the control plane goes on in the background
     #[arg(short, long)]
     pub detach: bool,
-    /// With --detach: return once every applied database is Ready, or, without -f, every one there is
+    /// With --detach: return once every applied database and set is Ready, or, without -f, every database there is
     #[arg(long, requires = "detach")]
     pub wait: bool,
     /// How long --wait waits: 90s, 5m
@@ -117,6 +117,18 @@ async fn follow_up(target: &Target, args: &Args, documents: &[Document]) -> Outc
         };
         progress::until_ready(&connection, &databases, args.timeout).await?;
         summary::print(&connection, &databases, &target.data_dir()).await?;
+        sets_ready(&connection, args, documents).await?;
+    }
+    Ok(())
+}
+
+/// Waits for the sets of other engines among the documents, one after another.
+async fn sets_ready(connection: &Connection, args: &Args, documents: &[Document]) -> Outcome {
+    for (namespace, name) in progress::named(documents, "ReplicatedStateMachine", &connection.namespace) {
+        let connection = Connection { client: connection.client.clone(), namespace };
+        let object = vec!["replicatedstatemachine".to_owned(), name];
+        let wait = verbs::wait::Args { object, condition: "Ready".to_owned(), timeout: args.timeout };
+        verbs::wait::run(&connection, &wait).await?;
     }
     Ok(())
 }

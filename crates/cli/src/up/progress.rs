@@ -20,9 +20,14 @@ const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Namespace and name of every DatabaseCluster among the documents.
 pub fn databases(documents: &[Document], namespace: &str) -> Vec<(String, String)> {
+    named(documents, "DatabaseCluster", namespace)
+}
+
+/// Namespace and name of every object of a kind among the documents.
+pub fn named(documents: &[Document], kind: &str, namespace: &str) -> Vec<(String, String)> {
     documents
         .iter()
-        .filter(|document| document.object.types.as_ref().is_some_and(|types| types.kind == "DatabaseCluster"))
+        .filter(|document| document.object.types.as_ref().is_some_and(|types| types.kind == kind))
         .map(|document| {
             let metadata = &document.object.metadata;
             (

@@ -2,7 +2,10 @@
 //! what a role report means (rsm.md 4 and 7).
 
 pub mod instances;
+pub mod membership;
+pub mod probe;
 pub mod report;
+pub mod request;
 pub mod roles;
 pub mod update;
 

@@ -12,6 +12,7 @@ pub(super) fn rules() -> Vec<Value> {
         // An apply that makes an object is a `patch` and a `create`.
         rule(GROUP, &["replicatedstatemachines"], &["get", "list", "watch", "create", "patch"]),
         rule("apps", &["statefulsets"], &["get", "list", "watch", "create", "update", "delete"]),
+        rule("batch", &["jobs"], &["get", "list", "watch", "create"]),
         rule("", &["services"], &["get", "list", "watch", "create", "update", "delete"]),
         rule("", &["configmaps"], &["get", "list", "watch", "create", "update", "patch", "delete"]),
         rule("", &["pods"], &["get", "list", "watch", "patch", "delete"]),

@@ -42,6 +42,9 @@ fn data(rsm: &ReplicatedStateMachine, name: &str, numbers: &[i32]) -> BTreeMap<S
         }
         roles(rsm, prefix, &mut data);
     }
+    if let Some(count) = founders(rsm) {
+        data.insert("COREGENT_BOOTSTRAP_REPLICAS".to_owned(), count.to_string());
+    }
     let uid = rsm.uid().unwrap_or_default();
     data.insert("KB_RSM_OWNER_UID".to_owned(), uid.clone());
     // Four characters although the name says eight: programs of the origin's time build names from it.
@@ -52,6 +55,18 @@ fn data(rsm: &ReplicatedStateMachine, name: &str, numbers: &[i32]) -> BTreeMap<S
         data.insert(format!("{prefix}CLUSTER_UID"), cluster_uid.clone());
     }
     data
+}
+
+/// How many members found the cluster together, while they do. A member that comes later finds none in its environment: it
+/// must wait to be let in, and must never found another cluster because it hears nobody.
+fn founders(rsm: &ReplicatedStateMachine) -> Option<i32> {
+    let status = rsm.status.clone().unwrap_or_default();
+    let probed = !rsm.spec.roles.is_empty() && rsm.spec.role_probe.is_some();
+    match status.init_replicas {
+        _ if !probed => None,
+        0 => Some(rsm.spec.desired_replicas()),
+        wanted => (status.ready_init_replicas.unwrap_or_default() < wanted).then_some(wanted),
+    }
 }
 
 /// The leader and its voting followers, as the status lists them.

@@ -1,7 +1,9 @@
 //! The objects that should exist for an RSM. Pure: the same RSM gives the same objects.
 
+mod access;
 mod env;
 mod pod;
+pub(crate) mod probe;
 mod services;
 mod stateful_set;
 
@@ -14,8 +16,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt};
 use serde::Serialize;
 
+use crate::dag::Step;
 use crate::names;
 use crate::ownership::controller_reference;
+use crate::world::Tools;
 
 /// Everything that should exist.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,10 +30,12 @@ pub struct Desired {
     pub services: Vec<Service>,
     /// The environment.
     pub config_maps: Vec<ConfigMap>,
+    /// The account of the members' probes and its rights: written whenever a StatefulSet is.
+    pub access: Vec<Step>,
 }
 
 /// Renders an RSM. `members` are the numbers of its members, which only the `Instances` layout asks for.
-pub fn render(rsm: &ReplicatedStateMachine, members: &[i32]) -> Result<Desired, Misfit> {
+pub fn render(rsm: &ReplicatedStateMachine, members: &[i32], tools: &Tools) -> Result<Desired, Misfit> {
     let template: PodTemplateSpec = coregent_api::pod::typed("spec.template", &rsm.spec.template)?;
     let numbers: Vec<i32> = match rsm.spec.member_layout {
         MemberLayout::StatefulSet => (0..rsm.spec.replicas).collect(),
@@ -38,6 +44,7 @@ pub fn render(rsm: &ReplicatedStateMachine, members: &[i32]) -> Result<Desired, 
     let mut desired = Desired {
         services: services::render(rsm, &template)?,
         config_maps: vec![env::render(rsm, &numbers)],
+        access: Vec::new(),
         stateful_sets: match rsm.spec.member_layout {
             MemberLayout::StatefulSet => vec![stateful_set::whole(rsm, &template)?],
             MemberLayout::Instances => {
@@ -45,7 +52,15 @@ pub fn render(rsm: &ReplicatedStateMachine, members: &[i32]) -> Result<Desired, 
             }
         },
     };
+    if access::is_needed(rsm, &template) {
+        let bad = |error: serde_json::Error| Misfit::Wrong { path: "access".to_owned(), reason: error.to_string() };
+        desired.access = access::render(rsm).map_err(bad)?;
+        for pod in desired.stateful_sets.iter_mut().filter_map(|set| set.spec.as_mut()?.template.spec.as_mut()) {
+            pod.service_account_name = Some(names::agent_account(&rsm.name_any()));
+        }
+    }
     desired.stateful_sets.iter_mut().try_for_each(mark)?;
+    desired.stateful_sets.iter_mut().try_for_each(|set| probe::add(rsm, set, tools))?;
     desired.services.iter_mut().try_for_each(mark)?;
     desired.config_maps.iter_mut().try_for_each(mark)?;
     Ok(desired)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use coregent_api::pod::{Misfit, typed_list, typed_opt};
 use coregent_api::rsm::{ClaimRetentionPolicy, PodManagementPolicy, UpdateStrategyType};
-use coregent_api::{ReplicatedStateMachine, labels};
+use coregent_api::{ReplicatedStateMachine, annotations, labels};
 use k8s_openapi::api::apps::v1::{
     StatefulSet, StatefulSetPersistentVolumeClaimRetentionPolicy, StatefulSetSpec, StatefulSetUpdateStrategy,
 };
@@ -76,7 +76,7 @@ fn retention(policy: ClaimRetentionPolicy) -> StatefulSetPersistentVolumeClaimRe
 /// Annotations without a scope belong to the StatefulSet too, but not what tools note about the RSM itself.
 fn root_annotations(rsm: &ReplicatedStateMachine) -> Option<BTreeMap<String, String>> {
     let mut annotations = parse_annotations_of_scope(AnnotationScope::Root, rsm.metadata.annotations.as_ref())?;
-    annotations.retain(|key, _| !key.starts_with("kubectl.kubernetes.io/"));
+    annotations.retain(|key, _| !key.starts_with("kubectl.kubernetes.io/") && key != annotations::MEMBER_OPERATION);
     (!annotations.is_empty()).then_some(annotations)
 }
 

@@ -16,6 +16,7 @@ use super::{Pure, set_status};
 use crate::compatibility::adapt;
 use crate::dag::{Action, Dag, ObjectKey, Step, erase};
 use crate::merge::merge;
+use crate::names;
 use crate::order::{compose_role_priority_map, role_of};
 use crate::ready::members_of;
 use crate::render::{Desired, render};
@@ -33,7 +34,7 @@ impl Pure for ObjectGenerationTransformer {
         if number_members(world, dag)? {
             return Err(Interrupt::PrematureStop);
         }
-        match render(&world.rsm, &members_of(&world.rsm)) {
+        match render(&world.rsm, &members_of(&world.rsm), &world.tools) {
             Ok(desired) if world.compatibility => {
                 let desired = adapt(&world.rsm, desired).map_err(Interrupt::failed)?;
                 difference(world, dag, &desired)
@@ -123,10 +124,18 @@ fn difference(world: &World, dag: &mut Dag, desired: &Desired) -> Result<(), Int
         }
     }
     let services = desired.services.iter().map(ObjectKey::of);
-    let needed: Vec<ObjectKey> = services.chain(desired.config_maps.iter().map(ObjectKey::of)).collect();
+    let mut needed: Vec<ObjectKey> = services.chain(desired.config_maps.iter().map(ObjectKey::of)).collect();
+    if desired.stateful_sets.iter().any(|set| dag.step(&ObjectKey::of(set)).is_some()) {
+        needed.extend(desired.access.iter().map(Step::key));
+        for step in &desired.access {
+            dag.add(step.clone());
+        }
+    }
     for object in &desired.stateful_sets {
         dag.depend_on(&ObjectKey::of(object), &needed);
     }
+    // Requests to the agents come and go with the actions, not with the spec.
+    live.remove(&("ConfigMap".to_owned(), names::requests(&world.rsm.name_any())));
     for extra in live.into_values().filter(|child| child.object.metadata.deletion_timestamp.is_none()) {
         match retention::before_removal(&world.rsm, extra) {
             Before::Remove => dag.add(step(&extra.resource, extra.object.clone(), None, Action::release())),

@@ -6,6 +6,7 @@ mod deletion;
 mod fix_meta;
 mod generation;
 mod init;
+mod membership;
 mod status;
 mod update_strategy;
 
@@ -13,6 +14,7 @@ pub use deletion::ObjectDeletionTransformer;
 pub use fix_meta::FixMetaTransformer;
 pub use generation::ObjectGenerationTransformer;
 pub use init::InitTransformer;
+pub use membership::MemberReconfigurationTransformer;
 pub use status::ObjectStatusTransformer;
 pub use update_strategy::UpdateStrategyTransformer;
 
@@ -36,6 +38,7 @@ pub fn plan_builder(world: World) -> PlanBuilder<World> {
         .add_transformer(ObjectGenerationTransformer)
         .add_transformer(ObjectStatusTransformer)
         .add_transformer(UpdateStrategyTransformer)
+        .add_transformer(MemberReconfigurationTransformer)
 }
 
 /// What a transformer that waits for nothing does; [`Transformer`] follows from it.
@@ -58,6 +61,7 @@ transformer!(ObjectDeletionTransformer);
 transformer!(ObjectGenerationTransformer);
 transformer!(ObjectStatusTransformer);
 transformer!(UpdateStrategyTransformer);
+transformer!(MemberReconfigurationTransformer);
 
 /// The root with this action, as it was read.
 fn root(rsm: &ReplicatedStateMachine, action: Action) -> Result<Step, Interrupt> {
@@ -65,7 +69,7 @@ fn root(rsm: &ReplicatedStateMachine, action: Action) -> Result<Step, Interrupt>
 }
 
 /// Sets the status that the root's write will carry; nothing is written when it is that of before.
-fn set_status(world: &World, dag: &mut Dag, status: ReplicatedStateMachineStatus) -> Result<(), Interrupt> {
+pub(crate) fn set_status(world: &World, dag: &mut Dag, status: ReplicatedStateMachineStatus) -> Result<(), Interrupt> {
     let mut rsm = world.rsm.clone();
     rsm.status = Some(status);
     let action = if rsm.status == world.rsm.status { Action::Noop } else { Action::Status };

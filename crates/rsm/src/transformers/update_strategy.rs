@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use super::Pure;
 use crate::dag::{Action, Dag, Step};
 use crate::handover::{Handover, before_leader_goes};
+use crate::membership::is_changing;
 use crate::transformer::Interrupt;
 use crate::update::{leads, next};
 use crate::world::World;
@@ -22,6 +23,10 @@ impl Pure for UpdateStrategyTransformer {
         let settled = rsm.metadata.deletion_timestamp.is_none() && observed == rsm.metadata.generation;
         // A StatefulSet that this pass changes has a newer revision than it tells.
         if !settled || dag.of_kind("StatefulSet").any(|step| step.action != Action::Noop) {
+            return Ok(());
+        }
+        // A member that comes or goes changes what a majority is.
+        if is_changing(world) {
             return Ok(());
         }
         let Some(Next::Replace(numbers)) = next(world) else { return Ok(()) };

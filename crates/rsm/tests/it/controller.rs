@@ -33,7 +33,12 @@ pub async fn running() -> Running {
     let options = controllers::Options::new("/data");
     tokio::spawn(controllers::run(plane.client.clone(), options, kubernetes.clone()));
     tokio::spawn(kubelet(plane.client.clone()));
-    tokio::spawn(coregent_rsm::run(plane.counted.clone(), std::sync::Arc::new(|_| ()), shutdown.clone()));
+    tokio::spawn(coregent_rsm::run(
+        plane.counted.clone(),
+        coregent_rsm::Tools::default(),
+        std::sync::Arc::new(|_| ()),
+        shutdown.clone(),
+    ));
     Running { plane, kubernetes, _stop: shutdown.drop_guard() }
 }
 

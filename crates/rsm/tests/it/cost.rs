@@ -90,7 +90,12 @@ async fn sets_come_up_with_few_writes_and_then_rest() {
     assert!(a_set("PUT replicatedstatemachines//status") <= 9.0, "each member's start, readiness and role at most");
     // What a controller holds: another one beside it, which finds everything as it should be.
     let (before, second) = (resident(), tokio_util::sync::CancellationToken::new());
-    let beside = tokio::spawn(coregent_rsm::run(plane.counted.clone(), std::sync::Arc::new(|_| ()), second.clone()));
+    let beside = tokio::spawn(coregent_rsm::run(
+        plane.counted.clone(),
+        coregent_rsm::Tools::default(),
+        std::sync::Arc::new(|_| ()),
+        second.clone(),
+    ));
     plane.writes.take_reads();
     wait("the second controller to have looked at every set", || async {
         (plane.writes.reads() >= 5 * sets()).then_some(())

@@ -6,6 +6,7 @@ mod admission;
 mod compatibility;
 mod controller;
 mod cost;
+mod membership;
 #[path = "../../examples/own_controller.rs"]
 mod own_controller;
 mod passes;

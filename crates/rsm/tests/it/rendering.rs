@@ -1,6 +1,7 @@
 //! The generated objects, as text.
 
 use coregent_api::ReplicatedStateMachine;
+use coregent_rsm::Tools;
 use coregent_rsm::render::{Desired, render};
 use serde_json::{Value, json};
 
@@ -43,13 +44,13 @@ fn one_stateful_set() {
         "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}},
         "podManagementPolicy": "Parallel",
     });
-    insta::assert_yaml_snapshot!(text(&render(&rsm(spec), &[]).unwrap()));
+    insta::assert_yaml_snapshot!(text(&render(&rsm(spec), &[], &Tools::default()).unwrap()));
 }
 
 #[test]
 fn one_stateful_set_a_member() {
     let spec = json!({"memberLayout": "Instances", "instances": [1, 3], "updateStrategy": {"type": "OnDelete"}});
-    insta::assert_yaml_snapshot!(text(&render(&rsm(spec), &[1, 3]).unwrap()));
+    insta::assert_yaml_snapshot!(text(&render(&rsm(spec), &[1, 3], &Tools::default()).unwrap()));
 }
 
 /// A database's writes wait for no readiness probe; the renderer had dropped what said so.
@@ -57,7 +58,7 @@ fn one_stateful_set_a_member() {
 fn a_service_is_as_its_author_wrote_it_save_for_whom_it_leads_to() {
     let asked = json!({"ports": [{"port": 5432}], "publishNotReadyAddresses": true, "sessionAffinity": "ClientIP",
         "selector": {"app": "elsewhere"}});
-    let desired = render(&rsm(json!({"service": {"spec": asked}})), &[]).unwrap();
+    let desired = render(&rsm(json!({"service": {"spec": asked}})), &[], &Tools::default()).unwrap();
     let main = desired.services.iter().find(|service| service.metadata.name.as_deref() == Some("bar")).unwrap();
     let spec = main.spec.as_ref().unwrap();
     assert_eq!(spec.publish_not_ready_addresses, Some(true));
@@ -73,7 +74,7 @@ fn ports_of_the_headless_service_never_collide() {
         container("a", vec![port(Some("db"), 1, "TCP"), port(None, 2, "UDP")]),
         container("b", vec![port(Some("db"), 3, "TCP"), port(None, 1, "TCP")]),
     ]}});
-    let desired = render(&rsm(json!({"template": template})), &[]).unwrap();
+    let desired = render(&rsm(json!({"template": template})), &[], &Tools::default()).unwrap();
     let ports = desired.services[0].spec.clone().unwrap().ports.unwrap();
     let names: Vec<&str> = ports.iter().map(|port| port.name.as_deref().unwrap()).collect();
     assert_eq!(names, ["db", "udp-2", "tcp-3"]);
@@ -81,6 +82,41 @@ fn ports_of_the_headless_service_never_collide() {
 
 #[test]
 fn the_same_set_is_rendered_to_the_same_bytes() {
-    let render = || text(&render(&rsm(json!({})), &[]).unwrap()).to_string();
+    let render = || text(&render(&rsm(json!({})), &[], &Tools::default()).unwrap()).to_string();
     assert_eq!(render(), render());
+}
+
+/// Checklist of rsm.md 11, no. 12, and issue 6156: a newer operator must not restart a single member.
+#[test]
+fn a_probe_that_looks_otherwise_is_no_difference_and_comes_with_the_next_real_one() {
+    let live = |image: &str, spec: Value| {
+        let tools = Tools { image: image.into() };
+        let set = render(&rsm(spec), &[], &tools).unwrap().stateful_sets.remove(0);
+        coregent_rsm::dag::erase(&set).unwrap()
+    };
+    let probed = json!({"roleProbe": {"builtinHandlerName": "etcd"}});
+    let old = live("coregent:1", probed.clone());
+    assert_eq!(coregent_rsm::merge::merge("StatefulSet", &old, &live("coregent:2", probed)), None);
+    let changed = json!({"roleProbe": {"builtinHandlerName": "etcd", "periodSeconds": 9}});
+    let merged = coregent_rsm::merge::merge("StatefulSet", &old, &live("coregent:2", changed)).unwrap();
+    assert!(merged.data.to_string().contains("coregent:2"));
+}
+
+#[test]
+fn a_probe_and_what_it_may_do() {
+    let spec = json!({
+        "roleProbe": {"builtinHandlerName": "etcd", "roleUpdateMechanism": "DirectAPIServerEventUpdate"},
+        "membershipReconfiguration": {"switchoverAction": {"via": "Agent"}},
+        "credential": {"username": {"value": "u"}, "password": {"valueFrom": {"secretKeyRef": {"name": "s", "key": "p"}}}},
+    });
+    let desired = render(&rsm(spec), &[], &Tools { image: "coregent:1".into() }).unwrap();
+    let access: Vec<_> = desired.access.iter().map(|step| &step.object).collect();
+    insta::assert_yaml_snapshot!(
+        json!({"pod": desired.stateful_sets[0].spec.as_ref().unwrap().template.spec, "access": access})
+    );
+    let custom =
+        json!({"roleProbe": {"customHandler": [{"command": ["a"], "args": ["b"]}, {"image": "i", "command": ["c"]}]}});
+    let desired = render(&rsm(custom), &[], &Tools { image: "coregent:1".into() }).unwrap();
+    assert!(desired.access.is_empty(), "it speaks to nobody but the kubelet");
+    insta::assert_yaml_snapshot!(desired.stateful_sets[0].spec.as_ref().unwrap().template.spec);
 }
