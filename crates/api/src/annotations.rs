@@ -16,6 +16,8 @@ pub const EPOCH: &str = "coregent.io/epoch";
 pub const LAST_ROLE_VERSION: &str = "coregent.io/last-role-snapshot-version";
 /// On a pod: the number that its engine gave the newest claim that was accepted for it, where it gives one (rsm.md 4.4).
 pub const LAST_ROLE_NUMBER: &str = "coregent.io/last-role-authoritative-version";
+/// On a pod: how new the claim was by which another pod took an exclusive role from it, `<microseconds>[ <number>]`.
+pub const ROLE_OUTRANKED: &str = "coregent.io/role-outranked";
 /// On an RSM: what a person says to the action that `status.memberOperation` records: `skip <id>` or `retry <id>`.
 pub const MEMBER_OPERATION: &str = "coregent.io/member-operation";
 /// On an Event: the count up to which it was handled, `count-<n>` (rsm.md 4.1).

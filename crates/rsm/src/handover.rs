@@ -1,6 +1,5 @@
 //! What has to happen before the pod of a leader may go (rsm.md 5.7).
 
-use coregent_api::ReplicatedStateMachine;
 use coregent_api::rsm::{ActionKind, MemberOperation, OperationCause, OperationPhase, ReplicatedStateMachineStatus};
 use coregent_core::wallclock::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -11,7 +10,7 @@ use crate::membership::{action, bounds, is_by_actions};
 use crate::operation;
 use crate::status::members;
 use crate::transformer::Interrupt;
-use crate::transformers::set_status;
+use crate::transformers::{planned_status, set_status};
 use crate::update::REVISION;
 use crate::world::World;
 
@@ -39,7 +38,7 @@ pub(crate) fn before_leader_goes(
     if !is_by_actions(rsm) || action(rsm, ActionKind::Switchover).is_none() {
         return Ok(Handover::Clear);
     }
-    let Some(mut status) = planned(dag).filter(is_up) else { return Ok(Handover::Clear) };
+    let Some(mut status) = planned_status(dag).filter(is_up) else { return Ok(Handover::Clear) };
     let now = Timestamp(world.now.0.as_millisecond());
     match &status.member_operation {
         Some(other) if matches!(other.phase, OperationPhase::Running | OperationPhase::BackingOff) => {
@@ -63,10 +62,6 @@ pub(crate) fn before_leader_goes(
     status.member_operation = Some(begun);
     set_status(world, dag, status)?;
     Ok(Handover::Wait)
-}
-
-fn planned(dag: &Dag) -> Option<ReplicatedStateMachineStatus> {
-    dag.root()?.object.clone().try_parse::<ReplicatedStateMachine>().ok()?.status
 }
 
 /// Actions are carried out once every founder had a role.

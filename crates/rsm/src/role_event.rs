@@ -127,10 +127,10 @@ impl PodRoleEventHandler {
         }
         let (pod, peers) = members(pods, set, name).await?;
         let (Some(pod), Some(peer)) = (pod.filter(holds), peers.iter().find(|peer| holds(peer))) else { return Ok(()) };
-        let own = seen(&pod).newness();
-        match report::yields(role, own, &seen(peer), declared) {
+        let (own, other) = (seen(&pod), seen(peer));
+        match report::yields(role, own.newness(), &other, declared) {
             Some(verdict) => self.write(pods, peer, &verdict).await,
-            None => self.write(pods, &pod, &Verdict::Clear { newness: own }).await,
+            None => self.write(pods, &pod, &report::outranked(&own, other.newness())).await,
         }
     }
 
@@ -182,21 +182,24 @@ async fn members(
 
 /// The write that a verdict calls for, on the version of the pod that it was decided on.
 fn patch(verdict: &Verdict, pod: &Pod) -> Option<Value> {
-    let (role, access_mode, newness) = match verdict {
+    let (role, access_mode, newness, outranked) = match verdict {
         Verdict::Label { role, access_mode, newness } => {
             let mode = match access_mode {
                 coregent_core::rsm::AccessMode::None => "None",
                 coregent_core::rsm::AccessMode::Readonly => "Readonly",
                 coregent_core::rsm::AccessMode::ReadWrite => "ReadWrite",
             };
-            (json!(role), json!(mode), newness)
+            (json!(role), json!(mode), newness, None)
         }
-        Verdict::Clear { newness } => (Value::Null, Value::Null, newness),
+        Verdict::Clear { newness, outranked } => (Value::Null, Value::Null, newness, *outranked),
         Verdict::Ignore(_) => return None,
     };
     let mut annotations = json!({annotations::LAST_ROLE_VERSION: newness.version.to_string()});
     if let Some(number) = newness.number {
         annotations[annotations::LAST_ROLE_NUMBER] = json!(number.to_string());
+    }
+    if let Some(by) = outranked {
+        annotations[annotations::ROLE_OUTRANKED] = json!(by.to_string());
     }
     Some(json!({"metadata": {
         "resourceVersion": pod.metadata.resource_version,
@@ -211,6 +214,7 @@ fn seen(pod: &Pod) -> PodSeen {
         uid: pod.metadata.uid.clone().unwrap_or_default(),
         stored_version: pod.annotations().get(annotations::LAST_ROLE_VERSION).cloned(),
         stored_number: pod.annotations().get(annotations::LAST_ROLE_NUMBER).cloned(),
+        outranked: pod.annotations().get(annotations::ROLE_OUTRANKED).cloned(),
         role: pod.labels().get(labels::ROLE).cloned(),
         access_mode: pod.labels().get(labels::ACCESS_MODE).cloned(),
     }

@@ -56,9 +56,12 @@ async fn answer(api: &Api<ConfigMap>, config: &ProbeConfig, name: &str, found: &
     };
     let answer = Answer { id: request.id, attempt: request.attempt, done, message };
     let text = serde_json::to_string(&answer).unwrap_or_default();
-    let patch = Patch::Merge(json!({"data": {ANSWER: text}}));
+    // To the request that it answers and to no later one.
+    let version = &found.metadata.resource_version;
+    let patch = Patch::Merge(json!({"metadata": {"resourceVersion": version}, "data": {ANSWER: text}}));
     if let Err(error) = api.patch(name, &PatchParams::default(), &patch).await {
-        // The controller asks again when the time of the attempt is over; every action may be done twice.
+        // Where the request stands still it comes again with what changed it, or with the next attempt; every action may be
+        // done twice.
         tracing::warn!(%error, "the answer could not be written");
     }
 }

@@ -1,19 +1,16 @@
-use std::net::SocketAddr;
-
-use coregent_apiserver::{ApiServer, Options, UserInfo, pki, serve};
+use coregent_apiserver::{ApiServer, Options, UserInfo};
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
 use crate::crud::{code, config_map};
 use crate::memory;
+use crate::served::serve;
 
 fn of<K: DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).unwrap()
@@ -95,44 +92,6 @@ async fn an_apply_that_creates_needs_both_rights() {
     let config = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
     let result = api.patch("a", &PatchParams::apply("me"), &Patch::Apply(config)).await;
     assert_eq!(code(result), (403, "Forbidden".into()));
-}
-
-/// A served API: its address, its CA's folder, and what stops it.
-struct Served {
-    folder: tempfile::TempDir,
-    address: SocketAddr,
-    ca_pem: String,
-    _stop: tokio_util::sync::DropGuard,
-}
-
-async fn serve(server: &ApiServer) -> Served {
-    let folder = tempfile::tempdir().unwrap();
-    let listener = serve::listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let identity = pki::prepare(folder.path(), &pki::names(&[address.ip()])).unwrap();
-    let token = pki::write_kubeconfig(folder.path(), address, &identity.ca_pem).unwrap();
-    server.add_static_token(&token, UserInfo::admin());
-    let shutdown = CancellationToken::new();
-    let ca_pem = identity.ca_pem.clone();
-    tokio::spawn(serve::https(server.clone(), listener, identity, shutdown.clone()));
-    Served { folder, address, ca_pem, _stop: shutdown.drop_guard() }
-}
-
-impl Served {
-    fn kubeconfig(&self) -> Kubeconfig {
-        Kubeconfig::read_from(self.folder.path().join("kubeconfig")).unwrap()
-    }
-
-    /// A client with the kubeconfig, and with another token than its own if one is given.
-    async fn client(&self, token: Option<&str>) -> Client {
-        let mut kubeconfig = self.kubeconfig();
-        if let Some(token) = token {
-            let user = kubeconfig.auth_infos[0].auth_info.as_mut().unwrap();
-            user.token = (!token.is_empty()).then(|| token.to_owned().into());
-        }
-        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-        Client::try_from(config).unwrap()
-    }
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use coregent_apiserver::{ApiServer, UserInfo, pki, serve};
+use coregent_apiserver::ApiServer;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -11,10 +11,10 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
-use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::cluster::wait;
 use crate::memory;
+use crate::served::{Served, serve};
 
 /// The program, or why it is not here. It is not built for this alone: that takes a quarter of an hour.
 fn program() -> Result<PathBuf, String> {
@@ -31,36 +31,29 @@ fn program() -> Result<PathBuf, String> {
 struct Bench {
     client: Client,
     _controllers: Child,
-    _folder: tempfile::TempDir,
-    _stop: DropGuard,
+    _served: Served,
 }
 
 impl Bench {
     /// An API without controllers of its own, and kube-controller-manager on it over HTTPS.
     async fn start(program: PathBuf) -> Bench {
         let server: ApiServer = memory().await;
-        let folder = tempfile::tempdir().unwrap();
-        let listener = serve::listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let identity = pki::prepare(folder.path(), &pki::names(&[address.ip()])).unwrap();
-        let token = pki::write_kubeconfig(folder.path(), address, &identity.ca_pem).unwrap();
-        server.add_static_token(&token, UserInfo::admin());
-        let shutdown = CancellationToken::new();
-        tokio::spawn(serve::https(server.clone(), listener, identity, shutdown.clone()));
-        let log = std::fs::File::create(folder.path().join("log")).unwrap();
+        let served = serve(&server).await;
+        let folder = served.folder.path();
+        let log = std::fs::File::create(folder.join("log")).unwrap();
         let controllers = Command::new(program)
             .arg("kube-controller-manager")
-            .arg(format!("--kubeconfig={}", folder.path().join("kubeconfig").display()))
+            .arg(format!("--kubeconfig={}", folder.join("kubeconfig").display()))
             .args(["--controllers=statefulset-controller,job-controller,garbage-collector-controller"])
             .args(["--kube-api-content-type=application/json", "--leader-elect=false", "--secure-port=0"])
-            .env("HOME", folder.path())
+            .env("HOME", folder)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
             .kill_on_drop(true)
             .spawn()
             .unwrap();
-        Bench { client: server.client(), _controllers: controllers, _folder: folder, _stop: shutdown.drop_guard() }
+        Bench { client: server.client(), _controllers: controllers, _served: served }
     }
 
     fn pods(&self) -> Api<Pod> {

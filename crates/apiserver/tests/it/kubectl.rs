@@ -1,10 +1,8 @@
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use coregent_apiserver::{UserInfo, pki, serve};
-use tokio_util::sync::CancellationToken;
-
 use crate::memory;
+use crate::served::{Served, serve};
 
 /// A real kubectl, or why there is none.
 fn fetch() -> Result<PathBuf, String> {
@@ -18,7 +16,7 @@ fn fetch() -> Result<PathBuf, String> {
 
 struct Kubectl {
     program: PathBuf,
-    folder: tempfile::TempDir,
+    served: Served,
 }
 
 impl Kubectl {
@@ -26,8 +24,8 @@ impl Kubectl {
         let mut command = Command::new(&self.program);
         command
             .args(arguments)
-            .env("KUBECONFIG", self.folder.path().join("kubeconfig"))
-            .env("HOME", self.folder.path())
+            .env("KUBECONFIG", self.served.folder.path().join("kubeconfig"))
+            .env("HOME", self.served.folder.path())
             .stdin(Stdio::null());
         command
     }
@@ -53,7 +51,7 @@ impl Kubectl {
     }
 
     fn file(&self, name: &str, text: &str) -> String {
-        let path = self.folder.path().join(name);
+        let path = self.served.folder.path().join(name);
         std::fs::write(&path, text).unwrap();
         path.display().to_string()
     }
@@ -112,16 +110,8 @@ async fn a_real_kubectl_applies_gets_describes_watches_patches_and_deletes() {
         }
     };
     let server = memory().await;
-    let folder = tempfile::tempdir().unwrap();
-    let listener = serve::listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let identity = pki::prepare(folder.path(), &pki::names(&[address.ip()])).unwrap();
-    let token = pki::write_kubeconfig(folder.path(), address, &identity.ca_pem).unwrap();
-    server.add_static_token(&token, UserInfo::admin());
-    let shutdown = CancellationToken::new();
-    let _stop = shutdown.clone().drop_guard();
-    tokio::spawn(serve::https(server, listener, identity, shutdown));
-    let kubectl = Kubectl { program, folder };
+    let served = serve(&server).await;
+    let kubectl = Kubectl { program, served };
 
     objects(&kubectl).await;
     protobuf(&kubectl).await;

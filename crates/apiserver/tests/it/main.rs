@@ -14,6 +14,7 @@ mod kube_controller_manager;
 mod kubectl;
 mod patches;
 mod refusing_disk;
+mod served;
 mod watches;
 
 use coregent_apiserver::{ApiServer, Options};

@@ -8,7 +8,7 @@
 use crate::members::{
     Volumes, at_rest, fence, freeze, in_need_of_a_copy, kill_postmaster, manifest, system_id, uri_of,
 };
-use crate::plane::{PATIENCE, Plane, ended, primary, text};
+use crate::plane::{PATIENCE, Plane, ended, primary, text, until};
 use crate::writer::{Writer, connected, rows_from};
 use coregent_api::{DatabaseCluster, annotations};
 use coregent_core::failover::Step;
@@ -211,6 +211,10 @@ impl Journey {
         let (died, states) = (Instant::now(), self.volumes.states());
         self.mortal.start();
         let plane = &self.mortal.plane;
+        if let Some(request) = &request {
+            // Until then nothing in the status tells that there is something to do.
+            until(&self.mortal.client, "orders", |cluster| is_answered(cluster, request)).await;
+        }
         self.cluster = at_rest(plane, &self.mortal.client, "orders").await;
         let status = self.cluster.status.clone().expect("a status");
         self.writer.next_acknowledgement().await;
@@ -224,8 +228,8 @@ impl Journey {
         let stood = reason.as_deref() == Some(NOT_PROMOTED);
         assert!(!stood, "{case}: a member took the Lease and stood there\n{}", plane.evidence());
         if let Some(request) = request {
-            let handled = status.handled_request.unwrap_or_default();
-            assert!(handled.starts_with(&request), "{case}: {handled:?} is no answer to {request}");
+            let handled = &status.handled_request;
+            assert!(is_answered(&self.cluster, &request), "{case}: {handled:?} is no answer to {request}");
         }
         let now = self.volumes.folders();
         let copied: BTreeSet<_> = now.keys().filter(|member| now.get(*member) != folders.get(*member)).collect();
@@ -271,6 +275,11 @@ impl Journey {
         let missing: Vec<_> = acknowledged.difference(&rows_from(&self.uri, 0).await).copied().collect();
         assert!(missing.is_empty(), "acknowledged and gone: {missing:?}");
     }
+}
+
+fn is_answered(cluster: &DatabaseCluster, request: &str) -> bool {
+    let handled = cluster.status.as_ref().and_then(|status| status.handled_request.as_deref());
+    handled.is_some_and(|handled| handled.starts_with(request))
 }
 
 async fn travel(dies: Dies, wanted: impl Fn(Cause) -> bool) {

@@ -111,17 +111,26 @@ fn job(world: &World, operation: &MemberOperation, action: &MemberAction) -> Res
     Ok(job)
 }
 
-/// `<set>-<generation>-<number>-<type>`, and the attempt from the second on: two Jobs never have one name.
+/// `<set>-<generation>-<number>-<type>`, the attempt from the second on, and the moment of the start where an earlier one has
+/// that name still: a retry that a person asks for, or a second switchover of one rollout. Its Job would be taken for ours.
 fn name(world: &World, operation: &MemberOperation) -> String {
     let rsm = &world.rsm;
     let number = member_number(&rsm.name_any(), &operation.member, false);
     let generation = rsm.metadata.generation.unwrap_or_default();
+    let named = |end: &str| {
+        let begin: String = rsm.name_any().chars().take(LONGEST_NAME.saturating_sub(end.len())).collect();
+        format!("{begin}{end}")
+    };
     let mut end = format!("-{generation}-{number}-{}", operation.action.slug());
     if operation.attempt > 1 {
         end.push_str(&format!("-{}", operation.attempt));
     }
-    let begin: String = rsm.name_any().chars().take(LONGEST_NAME.saturating_sub(end.len())).collect();
-    format!("{begin}{end}")
+    let usual = named(&end);
+    if !world.jobs.iter().any(|job| job.name_any() == usual) {
+        return usual;
+    }
+    let start = operation.id.rsplit_once('-').map_or(operation.id.as_str(), |(_, start)| start);
+    named(&format!("{end}-{start}"))
 }
 
 fn environment(world: &World, operation: &MemberOperation) -> Result<Vec<EnvVar>, Interrupt> {

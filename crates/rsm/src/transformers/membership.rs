@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
+use coregent_api::annotations;
 use coregent_api::conditions::{self, State, set_condition};
 use coregent_api::rsm::{MemberOperation, OperationCause, OperationPhase, ReplicatedStateMachineStatus};
-use coregent_api::{ReplicatedStateMachine, annotations};
 use coregent_core::rsm::membership::{Step, Why, next};
 use coregent_core::rsm::update::Next::Done;
 use coregent_core::wallclock::Timestamp;
 use kube::ResourceExt;
 
-use super::{Pure, set_status};
+use super::{Pure, planned_status, set_status};
 use crate::dag::{Action, Dag, ObjectKey};
 use crate::membership::{api_kind, bounds, carry_out, is_by_actions, outcome, seen};
 use crate::merge::merge;
@@ -31,7 +31,7 @@ impl Pure for MemberReconfigurationTransformer {
         if !is_by_actions(&world.rsm) {
             return Ok(());
         }
-        let Some(mut status) = planned(dag) else { return Ok(()) };
+        let Some(mut status) = planned_status(dag) else { return Ok(()) };
         if status.init_replicas == 0 || status.ready_init_replicas.unwrap_or_default() < status.init_replicas {
             return Ok(());
         }
@@ -68,12 +68,6 @@ impl Pure for MemberReconfigurationTransformer {
             None => Ok(()),
         }
     }
-}
-
-/// The status that this pass is about to write.
-fn planned(dag: &Dag) -> Option<ReplicatedStateMachineStatus> {
-    let root: ReplicatedStateMachine = dag.root()?.object.clone().try_parse().ok()?;
-    Some(root.status.unwrap_or_default())
 }
 
 fn go_on(world: &World, status: &mut ReplicatedStateMachineStatus, now: Timestamp) {

@@ -68,6 +68,12 @@ fn root(rsm: &ReplicatedStateMachine, action: Action) -> Result<Step, Interrupt>
     Ok(Step::new(rsm, action)?.with_original(rsm)?)
 }
 
+/// The status that the root's write will carry, as far as it is decided.
+pub(crate) fn planned_status(dag: &Dag) -> Option<ReplicatedStateMachineStatus> {
+    let root: ReplicatedStateMachine = dag.root()?.object.clone().try_parse().ok()?;
+    Some(root.status.unwrap_or_default())
+}
+
 /// Sets the status that the root's write will carry; nothing is written when it is that of before.
 pub(crate) fn set_status(world: &World, dag: &mut Dag, status: ReplicatedStateMachineStatus) -> Result<(), Interrupt> {
     let mut rsm = world.rsm.clone();

@@ -221,3 +221,26 @@ async fn a_job_carries_out_an_action_with_the_origins_name_and_environment() {
     let operation = status(&plane).await.member_operation;
     assert!(operation.is_none_or(|operation| operation.action == ActionKind::MemberLeave));
 }
+
+/// The Job of the start before has the origin's name still, and was taken for that of the retry: nothing ran.
+#[tokio::test]
+async fn a_retry_that_a_person_asks_for_runs_a_job_of_its_own() {
+    let plane = founded(json!({"command": ["act"], "image": "tool:1"})).await;
+    scale(&plane, 2).await;
+    plane.settle("bar").await;
+    let first = plane.api::<Job>().list(&ListParams::default()).await.unwrap().items.remove(0).name_any();
+    let failed = json!([{"type": "Failed", "status": "True", "message": "no quorum"}]);
+    plane.patch_status::<Job>(&first, json!({"conditions": failed})).await;
+    plane.settle("bar").await;
+    let operation = status(&plane).await.member_operation.unwrap();
+    assert_eq!(operation.phase, OperationPhase::Failed);
+    let wish =
+        json!({"metadata": {"annotations": {"coregent.io/member-operation": format!("retry {}", operation.id)}}});
+    plane.patch::<ReplicatedStateMachine>("bar", wish).await;
+    plane.settle("bar").await;
+    let jobs = plane.api::<Job>().list(&ListParams::default()).await.unwrap().items;
+    let again = jobs.iter().map(ResourceExt::name_any).find(|name| *name != first).expect("another Job");
+    plane.patch_status::<Job>(&again, json!({"succeeded": 1})).await;
+    plane.settle("bar").await;
+    assert_eq!(status(&plane).await.joined_members, [0, 1]);
+}

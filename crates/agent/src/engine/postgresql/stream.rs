@@ -9,6 +9,7 @@ use coregent_core::lsn::Lsn;
 use coregent_core::member::Source;
 use coregent_core::names::{Epoch, MemberName};
 use coregent_core::position::Promotion;
+use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeSet;
 use std::io;
 use std::time::Duration;
@@ -22,6 +23,10 @@ pub(super) const LOOK: Duration = Duration::from_millis(1);
 const CONNECT: Duration = Duration::from_secs(1);
 /// Pause between two tries to reach a source.
 const RETRY: Duration = Duration::from_millis(10);
+/// A receiver that is still there so long after its source was taken away is told to end. The server does that itself, save
+/// for one whose source has ended the timeline: that one waits for the next start, and without a source there is none
+/// (PostgreSQL's `walreceiverfuncs.c`: `WALRCV_WAITING` does not count as streaming).
+const RECEIVER_MILLIS: u64 = 200;
 /// Replay that has not moved for so long before all that was received may have come to the end of what can be replayed.
 const STILL_MILLIS: u64 = 10;
 /// For so long a slot is tried to be dropped that is taken again and again.
@@ -43,10 +48,15 @@ impl Postgres {
         // What the files held when no process ran: after a restart nothing else tells when replay has reached it.
         let at_least = self.end.borrow().as_ref().map(|end| end.lsn).unwrap_or_default();
         let mut last = None;
-        let mut moved = (Lsn::default(), clock::now());
+        let begun = clock::now();
+        let mut moved = (Lsn::default(), begun);
         let mut end = None;
         loop {
             let seen = self.snapshot().await?;
+            if let Some(pid) = seen.receiver_pid.filter(|_| clock::now().since(begun) >= RECEIVER_MILLIS) {
+                // As the server would; it may be gone by now.
+                let _ = Pid::from_raw(pid).map(|pid| kill_process(pid, Signal::TERM));
+            }
             if !seen.in_recovery {
                 return Err(EngineError::Refused(
                     "the server left recovery while it was to leave its source".to_owned(),

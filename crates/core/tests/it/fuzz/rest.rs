@@ -226,7 +226,7 @@ proptest! {
         }),
     ) {
         let role = Role { name: "leader".into(), access_mode: AccessMode::ReadWrite, can_vote: true, is_leader: true, is_exclusive: false };
-        let pod = PodSeen { uid: "u0".into(), stored_version: stored.clone(), stored_number: None, role: None, access_mode: None };
+        let pod = PodSeen { uid: "u0".into(), stored_version: stored.clone(), ..PodSeen::default() };
         for text in [&text, &noise] {
             let _ = read(text);
             let (_, ordinal) = roles::parent_and_ordinal(text);

@@ -85,8 +85,8 @@ pub(super) async fn serve(socket: WebSocket, ip: IpAddr) {
             break;
         }
     }
-    drop(tunnel);
-    let _ = writer.await;
+    // Whoever left, or broke the protocol, is told nothing more.
+    writer.abort();
 }
 
 impl Tunnel {
