@@ -21,7 +21,10 @@ pub struct Writer {
 pub async fn connect(uri: &str) -> Result<Client, tokio_postgres::Error> {
     let mut config: tokio_postgres::Config = uri.parse()?;
     // Nor does anything tell it that a cable was pulled under an open connection.
-    let config = config.connect_timeout(Duration::from_secs(1)).tcp_user_timeout(Duration::from_secs(1));
+    let second = Duration::from_secs(1);
+    let config = config.connect_timeout(second).tcp_user_timeout(second);
+    // A cable that is pulled while a commit waits for its acknowledgement leaves nothing that TCP would send again.
+    let config = config.keepalives_idle(second).keepalives_interval(second).keepalives_retries(2);
     let (client, connection) = config.connect(NoTls).await?;
     tokio::spawn(connection);
     Ok(client)
